@@ -1,0 +1,330 @@
+"""The lines of the journal as types; the fact of a call is one of them. Pure.
+
+Every struct that is written declares its fields in sorted order, so the JSON has
+sorted keys; no floats. None is unknown, 0 is zero; never one for the other.
+`kind`, `prev`, `seq` and `v` stand in every line (format: deploy/reference/journal.md).
+Times ending in _ns that are points are wall-clock nanoseconds since 1970 (UTC), made from one
+wall reading at the call's start plus a monotonic clock, so their differences never go back.
+"""
+
+import enum
+from typing import Any, Literal
+
+import msgspec
+
+from metering.usage import UNKNOWN, Usage
+
+VERSION = 1
+RECORD_BYTES_MAX = 16 * 1024
+"""A record is at most this long; a long plan is cut, with a count (`Plan.cut`)."""
+
+
+class Outcome(enum.StrEnum):
+    """How an admitted call ended; exactly one each."""
+
+    COMPLETED = "completed"  # the answer ended well and the client was there when it was sealed
+    CLIENT_GONE = "client_gone"
+    BACKEND_FAILED = "backend_failed"
+    TIMED_OUT = "timed_out"
+    SHED = "shed"  # admitted, but no slot came free in time
+    REFUSED = "refused"  # a backend answered 4xx: the request itself is at fault
+    LOST = "lost"  # the process died before the end; written by the salvage
+
+
+class AttemptOutcome(enum.StrEnum):
+    """How one attempt at one backend ended."""
+
+    COMPLETED = "completed"
+    CLIENT_GONE = "client_gone"
+    UNAVAILABLE = "unavailable"  # no work started: connect failed, 429, 503
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    REFUSED = "refused"
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all that is written."""
+
+
+class Instance(Struct):
+    """A share of one instance: `units` of its `units_total` cores (Neuron) or accelerators (GPU)."""
+
+    id: str | None = None
+    type: str | None = None
+    units: int | None = None
+    units_total: int | None = None
+
+
+class LeftOut(Struct):
+    """A backend that could not serve this call, and why."""
+
+    backend: str
+    reason: str
+
+
+class Plan(Struct):
+    """Backends able to serve the call, best first; those left out, with the reason.
+
+    cut: how many entries were dropped to keep the record within RECORD_BYTES_MAX.
+    """
+
+    able: tuple[str, ...] = ()
+    cut: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class Params(Struct):
+    """The request's parameters that bear on cost; None: not given."""
+
+    max_tokens: int | None = None
+    n: int | None = None
+
+
+class AttemptRecord(Struct):
+    """One try at one backend.
+
+    slot_ns: time it held a slot: from connect to the backend's last byte or abort.
+    reconnected: a reused connection died with no byte of an answer, and a fresh one was taken.
+    """
+
+    backend: str
+    ended_ns: int
+    error: str | None = None
+    first_event_ns: int | None = None
+    instance_family: str | None = None
+    outcome: AttemptOutcome
+    reconnected: bool = False
+    slot_ns: int
+    started_ns: int
+    status: int | None = None
+    usage: Usage = UNKNOWN
+
+
+class PriceBasis(Struct):
+    """What a cost was computed from. Token prices in picodollars per 1M tokens;
+    `instance_price_uusd_per_hour` in micro-dollars per hour, for `derived`."""
+
+    cached_prompt_pusd_per_mtok: int | None = None
+    completion_pusd_per_mtok: int | None = None
+    date: str | None = None
+    instance_price_uusd_per_hour: int | None = None
+    kind: Literal["card", "derived"]
+    prompt_pusd_per_mtok: int | None = None
+    source: str | None = None
+
+
+class Start(Struct):
+    """First line of a directory. config_digest: "sha256:…" of the resolved configuration."""
+
+    at_ns: int
+    config_digest: str
+    kind: Literal["start"] = "start"
+    pid: int
+    prev: str
+    seq: int
+    v: int = VERSION
+    version: str  # of Weighbridge
+    worker: int  # index, from 0
+    writer: str
+
+
+class Host(Struct):
+    """What is known of the hardware and software that a backend runs on."""
+
+    accelerator: str | None = None
+    account: str | None = None
+    artifact_digest: str | None = None
+    az: str | None = None
+    backend: str
+    compiler_version: str | None = None
+    cores: int | None = None
+    data_parallel: int | None = None
+    driver_version: str | None = None
+    framework: str | None = None
+    framework_version: str | None = None
+    identity_source: Literal["agent", "config", "unknown"]
+    image_digest: str | None = None
+    instance_family: str | None = None
+    instances: tuple[Instance, ...] = ()
+    launch_digest: str | None = None
+    logging_policy: str | None = None
+    max_model_len: int | None = None
+    model: str
+    model_revision: str | None = None
+    neuron_version: str | None = None
+    owner: str | None = None
+    pipeline_parallel: int | None = None
+    plugin_version: str | None = None
+    precision: str | None = None
+    purchase_option: str | None = None
+    region: str | None = None
+    runtime_version: str | None = None
+    served_model: str
+    simulated: bool = False
+    slots: int | None = None
+    storage_location: str | None = None
+    tensor_parallel: int | None = None
+    vendor: str | None = None
+    weights_digest: str | None = None
+
+
+class Identity(Struct):
+    """Host facts of a backend, once per change. digest: "sha256:…" of `host` as canonical JSON."""
+
+    at_ns: int
+    digest: str
+    host: Host
+    kind: Literal["identity"] = "identity"
+    prev: str
+    seq: int
+    v: int = VERSION
+
+
+class Admitted(Struct):
+    """A call was admitted. It carries all that a `lost` record will need."""
+
+    admitted_ns: int
+    at_ns: int
+    body_bytes: int
+    call_id: str
+    key_id: str
+    kind: Literal["admitted"] = "admitted"
+    model: str
+    model_requested: str
+    operation: str
+    params: Params
+    prev: str
+    project: str | None
+    received_ns: int
+    request_id: str
+    seq: int
+    stream: bool
+    tags: dict[str, str]
+    tenant: str
+    trace_id: str | None
+    v: int = VERSION
+
+
+class CallRecord(Struct):
+    """The fact of a call: one for each `admitted` line.
+
+    received_ns: the body was complete; dispatched_ns: handed to the first backend;
+    backend_ended_ns: last byte of the serving attempt, or its abort; finished_ns: sealed.
+    ttft_ns: received → first content, reasoning or tool delta (streams only).
+    tpot_ns: (last − first token) ÷ (completion tokens − 1), rounded half up.
+    slot_ns, slots: of the serving attempt: time in a slot; the backend's slots.
+    """
+
+    adapter: str | None = None
+    admitted_ns: int
+    at_ns: int
+    attempts: tuple[AttemptRecord, ...] = ()
+    backend: str | None = None
+    backend_ended_ns: int | None = None
+    body_bytes: int
+    call_id: str
+    client_labels: dict[str, str] | None = None
+    cost_pusd: int | None = None
+    digests: dict[str, str] | None = None
+    dispatched_ns: int | None = None
+    end_user: str | None = None
+    error_code: str | None = None
+    fallback_reason: str | None = None
+    finish_reasons: tuple[str, ...] | None = None
+    finished_ns: int
+    first_token_ns: int | None = None
+    identity_digest: str | None = None
+    identity_source: Literal["agent", "config", "unknown"] = "unknown"
+    instance_family: str | None = None
+    instances: tuple[Instance, ...] = ()
+    key_id: str
+    kind: Literal["call"] = "call"
+    last_token_ns: int | None = None
+    mended: tuple[str, ...] = ()
+    model: str
+    model_requested: str
+    neuron_version: str | None = None
+    operation: str
+    outcome: Outcome
+    params: Params
+    params_ignored: tuple[str, ...] = ()
+    plan: Plan | None = None
+    prev: str
+    price_basis: PriceBasis | None = None
+    project: str | None
+    queue_wait_ns: int | None = None
+    rate_card: str | None = None
+    received_ns: int
+    request_id: str
+    response_bytes: int | None = None
+    seq: int
+    simulated: bool | None = None
+    slot_ns: int | None = None
+    slots: int | None = None
+    spill_reason: str | None = None
+    status: int | None = None
+    stream: bool
+    tags: dict[str, str]
+    tenant: str
+    tier: int | None = None
+    tpot_ns: int | None = None
+    trace_id: str | None = None
+    ttft_ns: int | None = None
+    unpriced_reason: str | None = None
+    usage: Usage = UNKNOWN
+    v: int = VERSION
+    warm_state: Literal["cold", "warm"] | None = None
+
+
+class Refused(Struct):
+    """A request that ended before admission; None: not known by then (a 401 has no tenant)."""
+
+    at_ns: int
+    error_code: str | None
+    key_id: str | None
+    kind: Literal["refused"] = "refused"
+    model: str | None
+    operation: str
+    prev: str
+    reason: str
+    request_id: str
+    seq: int
+    status: int
+    tenant: str | None
+    v: int = VERSION
+
+
+class Tick(Struct):
+    """Each 60 s and each full hour: how many calls are open, and the oldest one's admission."""
+
+    at_ns: int
+    kind: Literal["tick"] = "tick"
+    oldest_admitted_ns: int | None
+    open_calls: int
+    prev: str
+    seq: int
+    v: int = VERSION
+
+
+class Stop(Struct):
+    """Last line of a directory: written by its writer, or by the salvage that closed it.
+
+    torn_bytes, torn_digest: the tail that did not continue the chain, less trailing NULs.
+    """
+
+    at_ns: int
+    kind: Literal["stop"] = "stop"
+    lost: int = 0
+    prev: str
+    reason: Literal["shutdown", "salvaged"]
+    seq: int
+    torn_bytes: int = 0
+    torn_digest: str | None = None
+    v: int = VERSION
+
+
+Line = Start | Identity | Admitted | CallRecord | Refused | Tick | Stop
+KINDS: dict[str, type[Any]] = {
+    "start": Start, "identity": Identity, "admitted": Admitted, "call": CallRecord,
+    "refused": Refused, "tick": Tick, "stop": Stop,
+}  # fmt: skip

@@ -1,0 +1,43 @@
+"""Token counts of one attempt or call. Pure."""
+
+import enum
+
+import msgspec
+
+
+class UsageSource(enum.StrEnum):
+    """Where the counts of a `Usage` come from."""
+
+    REPORTED = "reported"  # the backend's own usage object
+    UNKNOWN = "unknown"  # nothing to go on; the ledger must not bill it
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts. A count is None when unknown and 0 when known to be zero.
+
+    The two are never interchangeable: `tokens or estimate` is a billing bug.
+    cached_prompt_tokens are a part of prompt_tokens, reasoning_tokens of
+    completion_tokens; `other` holds the kinds that some backends add.
+    """
+
+    cached_prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    energy_uj: int | None = None
+    other: dict[str, int] | None = None
+    prompt_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    source: UsageSource
+
+    def __post_init__(self) -> None:
+        if self.source is UsageSource.UNKNOWN:
+            assert self.prompt_tokens is None
+            assert self.completion_tokens is None
+        if self.cached_prompt_tokens is not None:
+            assert self.prompt_tokens is not None
+            assert 0 <= self.cached_prompt_tokens <= self.prompt_tokens
+        if self.reasoning_tokens is not None:
+            assert self.completion_tokens is not None
+            assert 0 <= self.reasoning_tokens <= self.completion_tokens
+
+
+UNKNOWN = Usage(source=UsageSource.UNKNOWN)
