@@ -39,7 +39,7 @@ def usd_to(text: str, parts_per_usd: int) -> int:
     Raises ValueError if `text` is no such number, is above 10**9 USD, or is finer than the unit.
     """
     if not text or not set(text) <= set("0123456789.") or text.count(".") > 1 or text == ".":
-        raise ValueError(f"{text!r} is no amount in USD; write digits with a point, as in \"0.15\"")
+        raise ValueError(f'{text!r} is no amount in USD; write digits with a point, as in "0.15"')
     amount = decimal.Decimal(text)
     if amount > _USD_MAX:
         raise ValueError(f"{text} USD is above the largest price, {_USD_MAX} USD")

@@ -1,0 +1,1 @@
+"""Code that several tests share; it imports nothing of the product unless its docstring says so."""
