@@ -12,7 +12,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of all configuration sections: a misspelt key is an error, not a default."""
 
 
-class Backend(Section):
+class Backend(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One vLLM server. Keys are the configuration's (deploy/reference/config.md).
 
     model: the name the server knows its model by. slots: seats in its batch (`max_num_seqs`);

@@ -42,11 +42,7 @@ class AttemptOutcome(enum.StrEnum):
     REFUSED = "refused"
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all that is written."""
-
-
-class Instance(Struct):
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """A share of one instance: `units` of its `units_total` cores (Neuron) or accelerators (GPU)."""
 
     id: str | None = None
@@ -55,14 +51,14 @@ class Instance(Struct):
     units_total: int | None = None
 
 
-class LeftOut(Struct):
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """A backend that could not serve this call, and why."""
 
     backend: str
     reason: str
 
 
-class Plan(Struct):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Backends able to serve the call, best first; those left out, with the reason.
 
     cut: how many entries were dropped to keep the record within RECORD_BYTES_MAX.
@@ -73,14 +69,14 @@ class Plan(Struct):
     left_out: tuple[LeftOut, ...] = ()
 
 
-class Params(Struct):
+class Params(msgspec.Struct, frozen=True, kw_only=True):
     """The request's parameters that bear on cost; None: not given."""
 
     max_tokens: int | None = None
     n: int | None = None
 
 
-class AttemptRecord(Struct):
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One try at one backend.
 
     slot_ns: time it held a slot: from connect to the backend's last byte or abort.
@@ -100,7 +96,7 @@ class AttemptRecord(Struct):
     usage: Usage = UNKNOWN
 
 
-class PriceBasis(Struct):
+class PriceBasis(msgspec.Struct, frozen=True, kw_only=True):
     """What a cost was computed from. Token prices in picodollars per 1M tokens;
     `instance_price_uusd_per_hour` in micro-dollars per hour, for `derived`."""
 
@@ -113,7 +109,7 @@ class PriceBasis(Struct):
     source: str | None = None
 
 
-class Start(Struct):
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a directory. config_digest: "sha256:…" of the resolved configuration."""
 
     at_ns: int
@@ -128,7 +124,7 @@ class Start(Struct):
     writer: str
 
 
-class Host(Struct):
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the hardware and software that a backend runs on."""
 
     accelerator: str | None = None
@@ -168,7 +164,7 @@ class Host(Struct):
     weights_digest: str | None = None
 
 
-class Identity(Struct):
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Host facts of a backend, once per change. digest: "sha256:…" of `host` as canonical JSON."""
 
     at_ns: int
@@ -180,7 +176,7 @@ class Identity(Struct):
     v: int = VERSION
 
 
-class Admitted(Struct):
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A call was admitted. It carries all that a `lost` record will need."""
 
     admitted_ns: int
@@ -205,7 +201,7 @@ class Admitted(Struct):
     v: int = VERSION
 
 
-class CallRecord(Struct):
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The fact of a call: one for each `admitted` line.
 
     received_ns: the body was complete; dispatched_ns: handed to the first backend;
@@ -276,7 +272,7 @@ class CallRecord(Struct):
     warm_state: Literal["cold", "warm"] | None = None
 
 
-class Refused(Struct):
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that ended before admission; None: not known by then (a 401 has no tenant)."""
 
     at_ns: int
@@ -294,7 +290,7 @@ class Refused(Struct):
     v: int = VERSION
 
 
-class Tick(Struct):
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Each 60 s and each full hour: how many calls are open, and the oldest one's admission."""
 
     at_ns: int
@@ -306,7 +302,7 @@ class Tick(Struct):
     v: int = VERSION
 
 
-class Stop(Struct):
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """Last line of a directory: written by its writer, or by the salvage that closed it.
 
     torn_bytes, torn_digest: the tail that did not continue the chain, less trailing NULs.
