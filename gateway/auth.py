@@ -1,0 +1,76 @@
+"""Who is asking: an API key → tenant, project, scopes. From memory only. Pure.
+
+Keys are known by their SHA-256. The key id, its first 12 hex digits, finds the entry and stands in
+records and logs; the whole hash is then compared in constant time.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.config import Scope, Tenant
+from gateway.errors import ScopeMissing, UnknownKey
+
+KEY_ID_DIGITS = 12
+_HASH_PREFIX = "sha256:"
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose call it is, and what the key may do. project: the tenant's first; None: it has none."""
+
+    tenant: str
+    project: str | None
+    key_id: str
+    scopes: frozenset[Scope]
+    tags: dict[str, str]
+
+    def require(self, scope: Scope) -> None:
+        """Raises ScopeMissing if the key lacks `scope`."""
+        if scope not in self.scopes:
+            raise ScopeMissing(f"this API key does not have the scope {scope}")
+
+
+def hash_of(key: str) -> str:
+    """ "sha256:<64 hex>" of a key: what the configuration holds."""
+    return _HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
+
+
+def key_id(key_hash: str) -> str:
+    """The id of a key, from its hash as the configuration holds it."""
+    return key_hash.removeprefix(_HASH_PREFIX)[:KEY_ID_DIGITS]
+
+
+class Keys:
+    """All keys of all tenants; key ids are unique (the configuration's check sees to it)."""
+
+    def __init__(self, tenants: Iterable[Tenant]) -> None:
+        self._entries: dict[str, tuple[str, Principal]] = {}
+        for tenant in tenants:
+            for key in tenant.keys:
+                principal = Principal(
+                    tenant=tenant.name,
+                    project=tenant.projects[0] if tenant.projects else None,
+                    key_id=key_id(key.hash),
+                    scopes=frozenset(key.scopes),
+                    tags=tenant.tags,
+                )
+                assert principal.key_id not in self._entries
+                self._entries[principal.key_id] = (key.hash.removeprefix(_HASH_PREFIX), principal)
+
+    def principal(self, authorization: bytes | None) -> Principal:
+        """Who sent this `Authorization` header; `authorization` is its value, None if there was none.
+
+        Raises UnknownKey if it is absent, is no bearer key, or holds a key that is not known here.
+        """
+        if authorization is None:
+            raise UnknownKey("no API key: send it as `Authorization: Bearer <key>`")
+        scheme, _, key = authorization.strip().partition(b" ")
+        if scheme.lower() != b"bearer" or not key.strip():
+            raise UnknownKey("the Authorization header is not of the form `Bearer <key>`")
+        digest = hashlib.sha256(key.strip()).hexdigest()
+        entry = self._entries.get(digest[:KEY_ID_DIGITS])
+        if entry is None or not hmac.compare_digest(entry[0], digest):
+            raise UnknownKey("this API key is not known here")
+        return entry[1]

@@ -1,0 +1,74 @@
+"""Log lines: one JSON object per event on stderr; on a terminal, text for a person.
+
+    log(logger, logging.WARNING, "attempt failed", backend=b.name, error=error.reason)
+    {"at":"2026-11-28T01:22:03.123Z","level":"warning","event":"attempt failed","backend":"inf2-a",…}
+
+The event is a fixed phrase, so that it can be counted; what varies is a fact. Never content, keys
+or addresses of backends.
+"""
+
+import datetime
+import logging
+from typing import Any, TextIO
+
+import msgspec
+
+_FACTS = "weighbridge_facts"
+
+
+def log(logger: logging.Logger, level: int, event: str, **facts: Any) -> None:
+    """Write one event. facts: JSON values; anything else stands as its str()."""
+    if logger.isEnabledFor(level):
+        logger.log(level, event, extra={_FACTS: facts}, stacklevel=2)
+
+
+def set_up(stream: TextIO, *, level: int = logging.INFO, **facts: Any) -> None:
+    """Send all logs of this process to `stream`, libraries' too. facts: stand in each line (worker=0)."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextLines(facts) if stream.isatty() else JsonLines(facts))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+class _Lines(logging.Formatter):
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__()
+        self._facts = facts
+
+    def facts_of(self, record: logging.LogRecord) -> dict[str, Any]:
+        facts = self._facts | getattr(record, _FACTS, {})
+        if record.exc_info:
+            facts["traceback"] = self.formatException(record.exc_info)
+        return facts
+
+
+class JsonLines(_Lines):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event as a line, without its newline."""
+        line = {
+            "at": _moment(record.created),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+        }
+        return msgspec.json.encode(line | self.facts_of(record), enc_hook=str).decode()
+
+
+class TextLines(_Lines):
+    """The same for a person: time, level, event, facts; a traceback on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event as text."""
+        facts = self.facts_of(record)
+        traceback = facts.pop("traceback", None)
+        words = [_moment(record.created)[11:-1], record.levelname.lower(), record.getMessage()]
+        words += [f"{name}={value}" for name, value in facts.items()]
+        return " ".join(words) + (f"\n{traceback}" if traceback else "")
+
+
+def _moment(created: float) -> str:
+    at = datetime.datetime.fromtimestamp(created, tz=datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
