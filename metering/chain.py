@@ -1,0 +1,176 @@
+"""Lines of the journal and the chain that holds them. Pure.
+
+    +---------------------------------------------------------------------------+
+    | {"at_ns":…,"kind":"call",…,"prev":"<leaf of the line before>","seq":7,…} \\n |
+    +---------------------------------------------------------------------------+
+
+A line is canonical JSON: keys sorted, no spaces, no floats. Its leaf is
+SHA-256(0x00 || line without its newline), as in RFC 6962 section 2.1, so one hash
+serves the chain and a Merkle tree. The first line has seq 1 and a prev of 64 zeros.
+
+A line belongs to the journal if it has its newline, is a JSON object with the next
+seq and the leaf of the line before, and, where its kind is known, reads as that kind.
+The journal ends before the first byte that does not: what follows is the torn tail.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from metering import record
+
+ZEROS = "0" * 64
+"""`prev` of a journal's first line."""
+
+_CUT_COUNT_BYTES = 16
+"""Room for the digits of `Plan.cut`, and for the comma that a list's last entry lacks."""
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The part of a line that every kind has."""
+
+    at_ns: int
+    kind: str
+    prev: str
+    seq: int
+    v: int
+
+
+class NotALine(ValueError):
+    """These bytes are no line of a journal, or say of themselves a kind that they are not."""
+
+
+class Chained(NamedTuple):
+    """A line at its place. `line` is None where the kind, or its version, is not known to this reader."""
+
+    data: bytes  # without its newline
+    line: record.Line | None
+    at_ns: int
+    seq: int
+    leaf: str
+
+
+class Scan(NamedTuple):
+    """What `scan` found: good lines, the offset just past them, and seq and leaf of the last one."""
+
+    lines: list[Chained]
+    offset: int
+    seq: int
+    prev: str
+
+
+class Segment(NamedTuple):
+    """One file of a directory: the seq that its name gives to its first line; its bytes, cut anywhere."""
+
+    first_seq: int
+    blocks: Iterable[bytes]
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_LINK = msgspec.json.Decoder(Link)
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(type_) for kind, type_ in record.KINDS.items()
+}
+
+
+def leaf(line: bytes) -> str:
+    """Hash of one line without its newline, as 64 hex digits."""
+    return hashlib.sha256(b"\x00" + line).hexdigest()
+
+
+def encode(line: record.Line) -> bytes:
+    """The line's bytes, its newline included.
+
+    A call's record is kept within RECORD_BYTES_MAX: entries of its plan are dropped from
+    the end and counted in `Plan.cut`. Whoever fills the other fields bounds them.
+    """
+    data = _ENCODER.encode(line)
+    over = len(data) + 1 - record.RECORD_BYTES_MAX
+    if over > 0 and isinstance(line, record.CallRecord) and line.plan is not None:
+        data = _ENCODER.encode(msgspec.structs.replace(line, plan=_cut(line.plan, over)))
+    return data + b"\n"
+
+
+def _cut(plan: record.Plan, over: int) -> record.Plan:
+    """Drop at least `over` bytes of the plan: first of those left out, then of the last to be tried."""
+    left_out, able, cut = list(plan.left_out), list(plan.able), plan.cut
+    over += _CUT_COUNT_BYTES
+    while over > 0 and (left_out or able):
+        dropped = left_out.pop() if left_out else able.pop()
+        over -= len(_ENCODER.encode(dropped)) + 1  # its comma
+        cut += 1
+    return record.Plan(able=tuple(able), cut=cut, left_out=tuple(left_out))
+
+
+def decode(line: bytes) -> record.Line | None:
+    """One line as its type; None for a kind, or a newer version of one, that is not known here.
+
+    line: with or without its newline. Raises NotALine.
+    """
+    return _read(line)[1]
+
+
+def link(line: bytes) -> Link:
+    """The part of one line that holds it in the chain. Raises NotALine."""
+    return _read(line)[0]
+
+
+def _read(line: bytes) -> tuple[Link, record.Line | None]:
+    # AssertionError: the types assert what they may hold (a Usage its parts), also while decoding.
+    try:
+        found = _LINK.decode(line)
+        decoder = _DECODERS.get(found.kind) if found.v <= record.VERSION else None
+        return found, None if decoder is None else decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, AssertionError, RecursionError) as error:
+        raise NotALine(str(error)) from error
+
+
+def scan(segment: bytes, seq: int = 0, prev: str = ZEROS) -> Scan:
+    """Read whole, chained lines from the front of a segment.
+
+    seq, prev: of the line before; 0 and ZEROS at a journal's start.
+    returns: if the offset is short of len(segment), the rest is unfinished, torn or altered;
+        whether to wait, to salvage or to refuse is the caller's decision.
+    """
+    lines: list[Chained] = []
+    offset = 0
+    while (end := segment.find(b"\n", offset)) >= 0:
+        data = segment[offset:end]
+        try:
+            found, line = _read(data)
+        except NotALine:
+            break
+        if found.seq != seq + 1 or found.prev != prev:
+            break
+        seq, prev, offset = found.seq, leaf(data), end + 1
+        lines.append(Chained(data, line, found.at_ns, seq, prev))
+    return Scan(lines, offset, seq, prev)
+
+
+def walk(segments: Iterable[Segment], seq: int = 0, prev: str = ZEROS) -> Iterator[Chained | bytes]:
+    """Follow the chain through segments: its lines in order, then, as bytes, all that does not continue it.
+
+    Once something does not, nothing after it does, later segments included: a line is held by the
+    ones before it. A segment whose name is not the next seq does not continue the chain either.
+    """
+    torn = False
+    for segment in segments:
+        torn = torn or segment.first_seq != seq + 1
+        rest = b""
+        for block in segment.blocks:
+            if torn:
+                yield block
+                continue
+            data = rest + block
+            found = scan(data, seq, prev)
+            yield from found.lines
+            seq, prev, rest = found.seq, found.prev, data[found.offset :]
+            if b"\n" in rest:
+                torn = True
+                yield rest
+                rest = b""
+        if rest:
+            torn = True
+            yield rest

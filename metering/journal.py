@@ -1,0 +1,413 @@
+"""Writers' directories on disk: writing one, reading any, closing dead ones.
+
+    <root>/                            <state_dir>/journal
+      w3k7…q/                          one writer: one start of one process
+        lock                           flock held for the writer's life
+        0000000000000001.jsonl         a segment; its name is the seq of its first line
+        0000000000004711.jsonl
+        salvage.jsonl                  the end, if the writer died: put there whole, by a rename
+
+A directory is never appended to after its writer's end. Lines and chain: metering/chain.py.
+"""
+
+import base64
+import collections
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from metering import chain, salvage
+from metering.chain import Chained, Segment
+from metering.record import Line, Stop
+
+WRITER_PATTERN = re.compile(r"w[a-z2-7]{16}")
+WRITER_RANDOM_BYTES = 10
+LOCK = "lock"
+SALVAGE = "salvage.jsonl"
+
+_SEGMENT_PATTERN = re.compile(r"([0-9]{16})\.jsonl")
+_SALVAGE_TMP = "salvage-", ".tmp"
+_BLOCK_BYTES = 256 * 1024
+_TAIL_BYTES = 64 * 1024
+# Where there is no fdatasync (macOS), fsync does all that it does and more.
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+def new_writer_id(random_bytes: bytes) -> str:
+    """A writer's name from 10 random bytes: `w` and 16 base32 characters in lower case."""
+    assert len(random_bytes) == WRITER_RANDOM_BYTES
+    return "w" + base64.b32encode(random_bytes).decode().lower()
+
+
+def segment_name(first_seq: int) -> str:
+    """The file name of the segment that begins with this seq."""
+    return f"{first_seq:016d}.jsonl"
+
+
+class Journal:
+    """One writer's directory, open for appending. One thread only, but for what `sync_work` returns.
+
+    After any OSError the journal is dead: nothing more may be asked of it but `close`.
+    """
+
+    def __init__(self, path: pathlib.Path, lock_fd: int, *, segment_bytes_max: int) -> None:
+        """Use `create`."""
+        self.path = path
+        self.writer = path.name
+        self.bytes = 0  # of all segments
+        self.dead = False
+        self._lock_fd = lock_fd
+        self._segment_bytes_max = segment_bytes_max
+        self._segment_bytes = 0
+        self._hour: int | None = None
+        self._fd = -1
+        self._rotated_fds: list[int] = []  # full segments that are not durable yet
+        self._new_segment = False
+
+    @classmethod
+    def create(cls, root: pathlib.Path, *, writer: str, segment_bytes_max: int) -> "Journal":
+        """Make the writer's directory with its lock held and its first segment, durably.
+
+        The directory gets its name when all of that is there: nobody can find it unlocked and
+        take it for a dead one. A crash before leaves a hidden directory that nobody reads.
+        Raises OSError, FileExistsError if there is such a writer.
+        """
+        assert WRITER_PATTERN.fullmatch(writer), writer
+        assert segment_bytes_max > 0
+        _make_directories(root)
+        path, hidden = root / writer, root / f".{writer}"
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "there is such a writer", str(path))
+        hidden.mkdir()
+        lock_fd = os.open(hidden / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        journal = cls(path, lock_fd, segment_bytes_max=segment_bytes_max)
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            journal._fd = _create_segment(hidden, first_seq=1)
+            _sync_directory(hidden)
+            hidden.rename(path)
+            _sync_directory(root)
+        except OSError:
+            journal.close()
+            raise
+        return journal
+
+    def write(self, data: bytes, first_seq: int, hour: int) -> None:
+        """Append whole lines by one write().
+
+        first_seq: of the first of these lines; hour: hours since 1970 (UTC), now. A new segment is
+        begun when the hour is past that of the segment's first line, or when these lines would take
+        it above its size. A turn is not cut: a turn longer than a segment makes a longer segment.
+        Raises OSError, a short write too; nothing of these lines is then left in the file, unless
+        taking them back fails as well.
+        """
+        assert not self.dead
+        assert data.endswith(b"\n")
+        try:
+            if self._segment_bytes and self._is_full(len(data), hour):
+                self._rotate(first_seq)
+            if self._hour is None:
+                self._hour = hour
+            written = os.write(self._fd, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, f"short write: {written} of {len(data)} bytes")
+        except OSError:
+            self.dead = True
+            # Those who wait for these lines will be told that they were not written.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._segment_bytes)
+            raise
+        self._segment_bytes += written
+        self.bytes += written
+
+    def _is_full(self, more_bytes: int, hour: int) -> bool:
+        assert self._hour is not None
+        return hour > self._hour or self._segment_bytes + more_bytes > self._segment_bytes_max
+
+    def _rotate(self, first_seq: int) -> None:
+        fd = _create_segment(self.path, first_seq)
+        self._rotated_fds.append(self._fd)
+        self._fd, self._segment_bytes, self._hour, self._new_segment = fd, 0, None, True
+
+    def sync_work(self) -> Callable[[], None]:
+        """What makes all lines written so far durable: to be called once, in any thread.
+
+        Older segments come first, so no line is durable before the ones it is chained to. Only one
+        piece of work may be under way; it raises OSError, and must then not be tried again: the
+        kernel forgets pages that it could not write.
+        """
+        assert not self.dead
+        rotated_fds, self._rotated_fds = self._rotated_fds, []
+        new_segment, self._new_segment = self._new_segment, False
+        fd, path = self._fd, self.path
+
+        def work() -> None:
+            try:
+                for rotated_fd in rotated_fds:
+                    _fdatasync(rotated_fd)
+            finally:
+                for rotated_fd in rotated_fds:
+                    os.close(rotated_fd)
+            if new_segment:
+                _sync_directory(path)
+            _fdatasync(fd)
+
+        return work
+
+    def close(self) -> None:
+        """Close the files and let go of the lock. Syncs nothing. Idempotent."""
+        self.dead = True
+        for fd in (*self._rotated_fds, self._fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._rotated_fds, self._fd, self._lock_fd = [], -1, -1
+
+
+class Directory:
+    """A writer's directory as it can be read: of a live writer up to its last whole line."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.writer = path.name
+
+    def __repr__(self) -> str:
+        return f"Directory({self.writer})"
+
+    @property
+    def closed_by_salvage(self) -> bool:
+        """Did the writer die, and somebody close its directory since?"""
+        return (self.path / SALVAGE).exists()
+
+    @property
+    def complete(self) -> bool:
+        """Will no line be added any more? So it is once the last one is a `stop`."""
+        if self.closed_by_salvage:
+            return True
+        tail = self.tail()
+        return tail is not None and isinstance(tail.line, Stop)
+
+    def records(self, after_seq: int = 0) -> Iterator[tuple[Line, int, str]]:
+        """Lines above `after_seq` in order, each with its seq and leaf.
+
+        Segments that end at or before `after_seq` are passed over by their names; from there on
+        seq and chain are verified, and the lines end where the chain does. Lines of kinds that
+        this version does not know are left out (the chain goes through them).
+        """
+        for chained in self.chained(after_seq):
+            if chained.line is not None:
+                yield chained.line, chained.seq, chained.leaf
+
+    def chained(self, after_seq: int = 0) -> Iterator[Chained]:
+        """As `records`, with each line's bytes, and lines of unknown kinds too."""
+        salvaged = self._salvage()
+        end_seq = salvaged.first_seq if salvaged else None  # what is there from here on is torn
+        segments = [segment for segment in self.segments() if end_seq is None or segment.first_seq < end_seq]
+        started = [segment for segment in segments if segment.first_seq <= after_seq]
+        if salvaged and salvaged.first_seq <= after_seq:
+            started, segments = [salvaged], []
+        elif started:
+            segments = segments[len(started) - 1 :]
+        seq, leaf = self._before(started[-1]) if started else (0, chain.ZEROS)
+
+        for piece in chain.walk(segments, seq, leaf):
+            if isinstance(piece, bytes) or piece.seq == end_seq:
+                break
+            seq, leaf = piece.seq, piece.leaf
+            if seq > after_seq:
+                yield piece
+        for piece in chain.walk([salvaged] if salvaged else [], seq, leaf):
+            if isinstance(piece, bytes):
+                break
+            if piece.seq > after_seq:
+                yield piece
+
+    def _before(self, segment: Segment) -> tuple[int, str]:
+        """Seq and leaf that the segment's first line says come before it."""
+        try:
+            return segment.first_seq - 1, chain.link(_first_line(segment.blocks)).prev
+        except chain.NotALine:
+            return segment.first_seq - 1, ""  # nothing continues this
+
+    def tail(self) -> Chained | None:
+        """The last whole line, without reading all those before it; None if there is none.
+
+        The chain is not verified, but where the directory's end is no line it is walked in full.
+        """
+        paths = [path for _, path in self.segment_paths()]
+        if self.closed_by_salvage:
+            paths.append(self.path / SALVAGE)
+        for path in reversed(paths):
+            line = _last_line(path)
+            if line is None:
+                continue
+            try:
+                found = chain.link(line)
+            except chain.NotALine:
+                break
+            return Chained(line, chain.decode(line), found.at_ns, found.seq, chain.leaf(line))
+        return next(iter(collections.deque(self.chained(), maxlen=1)), None)
+
+    def file_of(self, seq: int) -> pathlib.Path:
+        """The file that holds this seq, if the directory does."""
+        salvaged = self._salvage()
+        if salvaged and salvaged.first_seq <= seq:
+            return self.path / SALVAGE
+        before = [path for first_seq, path in self.segment_paths() if first_seq <= seq]
+        return before[-1] if before else self.path / segment_name(1)
+
+    def segments(self) -> list[Segment]:
+        """Segments in order, without the salvage."""
+        return [Segment(first_seq, _Blocks(path)) for first_seq, path in self.segment_paths()]
+
+    def segment_paths(self) -> list[tuple[int, pathlib.Path]]:
+        """Files of the segments in order, each with the seq of its first line."""
+        matches = map(_SEGMENT_PATTERN.fullmatch, os.listdir(self.path))
+        return sorted((int(match[1]), self.path / match[0]) for match in matches if match)
+
+    def _salvage(self) -> Segment | None:
+        """The salvage's lines; None if there are none, or none that anything could continue into."""
+        blocks = _Blocks(self.path / SALVAGE)
+        try:
+            return Segment(chain.link(_first_line(blocks)).seq, blocks)
+        except (FileNotFoundError, chain.NotALine):
+            return None
+
+
+class _Blocks:
+    """A file's bytes in blocks, from the start each time it is iterated."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        with open(self._path, "rb", buffering=0) as file:
+            while block := file.read(_BLOCK_BYTES):
+                yield block
+
+
+def directories(root: pathlib.Path) -> list[Directory]:
+    """All writers' directories under `root`, by name; none if there is no `root`."""
+    try:
+        names = sorted(os.listdir(root))
+    except FileNotFoundError:
+        return []
+    return [Directory(root / name) for name in names if WRITER_PATTERN.fullmatch(name)]
+
+
+def tree_bytes(root: pathlib.Path, *, but: str) -> int:
+    """Bytes of all files under `root` but those of the writer `but`."""
+    total = 0
+    for path, names, files in os.walk(root):
+        if but in names:
+            names.remove(but)
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # a temporary one, renamed meanwhile
+                total += os.lstat(os.path.join(path, file)).st_size
+    return total
+
+
+class Salvaged(NamedTuple):
+    """A directory that was closed: calls that were lost with its writer; bytes that were no lines."""
+
+    directory: Directory
+    lost: int
+    torn_bytes: int
+
+
+def salvage_dead(root: pathlib.Path) -> list[Salvaged]:
+    """Close each directory under `root` whose writer is dead. Reads no live one; again is harmless.
+
+    Dead: its lock is free, it has no salvage.jsonl, and its last line is no `stop`.
+    Raises OSError; directories before that one are closed.
+    """
+    closed = []
+    for directory in directories(root):
+        if directory.closed_by_salvage:
+            continue
+        with _lock_if_free(directory.path / LOCK) as locked:
+            if locked and not directory.complete and (salvaged := _close(directory)):
+                closed.append(salvaged)
+    return closed
+
+
+def _close(directory: Directory) -> Salvaged | None:
+    """Put salvage.jsonl into a directory whose lock is held."""
+    for leftover in directory.path.glob("*".join(_SALVAGE_TMP)):
+        leftover.unlink()
+    closed = salvage.close(chain.walk(directory.segments()))
+    if closed is None:
+        return None
+    # What it is chained to may still be only in memory, and is about to be billed.
+    for _, path in directory.segment_paths():
+        with open(path, "rb") as file:
+            _fdatasync(file.fileno())
+    prefix, suffix = _SALVAGE_TMP
+    fd, temporary = tempfile.mkstemp(suffix, prefix, directory.path)
+    with open(fd, "wb") as out:
+        out.write(closed.data)
+        out.flush()
+        os.fsync(fd)
+    os.rename(temporary, directory.path / SALVAGE)
+    _sync_directory(directory.path)
+    return Salvaged(directory, closed.lost, closed.torn_bytes)
+
+
+@contextlib.contextmanager
+def _lock_if_free(path: pathlib.Path) -> Iterator[bool]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+def _first_line(blocks: Iterable[bytes]) -> bytes:
+    return next(iter(blocks), b"").partition(b"\n")[0]
+
+
+def _last_line(path: pathlib.Path) -> bytes | None:
+    """The last line that has its newline, without it."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        length = min(size, _TAIL_BYTES)
+        while length:
+            file.seek(size - length)
+            data = file.read(length)
+            end = data.rfind(b"\n")
+            start = data.rfind(b"\n", 0, end) if end > 0 else -1
+            if start >= 0 or length == size:
+                return data[start + 1 : end] if end >= 0 else None
+            length = min(size, 2 * length)
+    return None
+
+
+def _create_segment(path: pathlib.Path, first_seq: int) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    return os.open(path / segment_name(first_seq), flags, 0o644)
+
+
+def _make_directories(path: pathlib.Path) -> None:
+    """Make a directory and what is missing above it, durably."""
+    missing = [p for p in (path, *path.parents) if not p.exists()]
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        _sync_directory(directory.parent)
+
+
+def _sync_directory(path: pathlib.Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,380 @@
+"""The way into the journal: one write a turn of the event loop, then the release of those who wait.
+
+    append ─┐                        ┌─ folds, each line in order
+    append ─┼─ call_soon ─▶ flush ───┼─ the turn is published
+    note   ─┘    lines, ONE write()  └─ written(), each entry in order
+
+A line is made at the flush, so what a call's end depends on (is its client still there?) is
+decided then and not before. Between the first append and the release there is no thread and
+no await. What makes lines durable runs in a thread, later; `synced_seq` says up to where.
+
+The law: nobody is told `written()` before the line is in the file.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import errno
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+from metering import chain
+from metering.journal import Journal, tree_bytes
+from metering.record import (
+    RECORD_BYTES_MAX,
+    Admitted,
+    CallRecord,
+    Line,
+    Refused,
+    Start,
+    Stop,
+    Tick,
+)
+from metering.units import NS_PER_HOUR, NS_PER_S
+
+T = TypeVar("T")
+
+TICK_NS = 60 * NS_PER_S
+OS_SYNC_INTERVAL_MS = 1_000
+"""How often `fsync: os` syncs all the same: the ledger is sent only what is durable."""
+SCAN_INTERVAL_S = 1.0
+"""How often the bytes of other writers are counted again."""
+ADMISSION_BYTES = 2 * RECORD_BYTES_MAX
+"""What an admission may still write: its `admitted` line and its record."""
+
+
+class Entry(Protocol):
+    """Somebody who waits for a line to be written."""
+
+    def line(self, seq: int, prev: str) -> Line:
+        """Make the line for this place in the chain. Called once, at the flush; must not append."""
+
+    def written(self) -> None:
+        """The line is in the file. May append."""
+
+    def failed(self, error: OSError) -> None:
+        """The line is not in the file and never will be."""
+
+
+class Fold(Protocol):
+    """A state derived from the journal."""
+
+    def fold(self, line: Line, seq: int, leaf: str) -> None:
+        """Take in a written line; called for each one, in order."""
+
+    def turn(self, seq: int) -> None:
+        """All lines up to `seq` have been folded; called after each flush."""
+
+
+class _Note:
+    """A line that nobody waits for."""
+
+    def __init__(self, line: Callable[[int, str], Line]) -> None:
+        self.line = line
+
+    def written(self) -> None:
+        pass
+
+    def failed(self, error: OSError) -> None:
+        pass
+
+
+class Recorder:
+    """One writer's journal as the event loop sees it. All methods on the loop's thread.
+
+    clock: wall clock in nanoseconds since 1970 (UTC).
+    bytes_max: for all files under the journal's root, all writers together.
+    on_dead: called once, when a write or a sync has failed; from then on each entry gets
+        `failed`. A writer never goes on after an error: what the disk holds is not known any more.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        folds: Sequence[Fold],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        bytes_max: int,
+        fsync: Literal["interval", "os"],
+        fsync_interval_ms: int,
+        on_dead: Callable[[OSError], None],
+    ) -> None:
+        assert fsync_interval_ms > 0
+        self.writer = journal.writer
+        self.seq = 0
+        self.synced_seq = 0
+        self.refusals_dropped = 0  # at the size cap
+        self.dead: OSError | None = None
+        self._journal = journal
+        self._folds = tuple(folds)
+        self._loop = loop
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._sync_interval_s = (fsync_interval_ms if fsync == "interval" else OS_SYNC_INTERVAL_MS) / 1_000
+        self._on_dead = on_dead
+        self._leaf = chain.ZEROS
+        self._entries: list[Entry] = []
+        self._open: dict[str, int] = {}  # call id → admitted_ns, in the order of admission
+        self._calls = 0
+        self._others_bytes = 0
+        self._on_synced: list[Callable[[int], None]] = []
+        # Two threads, so that counting a large tree does not hold up a sync.
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "journal")
+        self._threads_work: set[asyncio.Future[Any]] = set()
+        self._sync: asyncio.Future[None] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def open_calls(self) -> int:
+        """Calls with an `admitted` line and no record yet."""
+        return len(self._open)
+
+    def next_call_id(self) -> str:
+        """A new call's id: `<writer>-<n>`, n from 1."""
+        self._calls += 1
+        return f"{self.writer}-{self._calls}"
+
+    def has_room(self) -> bool:
+        """May one more call be admitted? Room for all that is under way is kept free."""
+        if self.dead is not None:
+            return False
+        kept_bytes = RECORD_BYTES_MAX * len(self._open) + ADMISSION_BYTES * (len(self._entries) + 1)
+        return self._bytes() + kept_bytes <= self._bytes_max
+
+    def _bytes(self) -> int:
+        return self._journal.bytes + self._others_bytes
+
+    def append(self, entry: Entry) -> None:
+        """Put a line into this turn. `written` or `failed` follows, never from within this call."""
+        if self.dead is not None:
+            self._loop.call_soon(entry.failed, self.dead)
+            return
+        self._entries.append(entry)
+        if len(self._entries) == 1:
+            self._loop.call_soon(self._flush)
+
+    def note(self, make: Callable[[int, str], Line]) -> None:
+        """Put a line into this turn that nobody waits for; make(seq, prev) is called at the flush."""
+        self.append(_Note(make))
+
+    def on_synced(self, callback: Callable[[int], None]) -> None:
+        """Have `callback(synced_seq)` called on the loop each time that more lines are durable."""
+        self._on_synced.append(callback)
+
+    # One turn
+
+    def _flush(self) -> None:
+        entries, self._entries = self._entries, []
+        if not entries:  # failed meanwhile, by a sync
+            return
+        now_ns = self._clock()
+        first_seq, seq, leaf = self.seq + 1, self.seq, self._leaf
+        written: list[tuple[Line, int, str]] = []
+        waiting: list[Entry] = []
+        chunks: list[bytes] = []
+        size = 0
+        for entry in entries:
+            try:
+                line = entry.line(seq + 1, leaf)
+                assert line.seq == seq + 1
+                assert line.prev == leaf
+                data = chain.encode(line)
+            except Exception as error:  # noqa: BLE001  one call's fault is not the others'
+                self._report("a line could not be made", error)
+                self._call(entry.failed, OSError(errno.EINVAL, "the line could not be made"))
+                continue
+            waiting.append(entry)
+            if isinstance(line, Refused) and not self._fits(size + len(data)):
+                self.refusals_dropped += 1
+                continue
+            seq, leaf = seq + 1, chain.leaf(data[:-1])
+            size += len(data)
+            chunks.append(data)
+            written.append((line, seq, leaf))
+        if chunks:
+            try:
+                self._journal.write(b"".join(chunks), first_seq, now_ns // NS_PER_HOUR)
+            except OSError as error:
+                self._entries = waiting + self._entries
+                self._die(error)
+                return
+            self.seq, self._leaf = seq, leaf
+            self._fold(written)
+            self._schedule_sync()
+        for entry in waiting:
+            self._call(entry.written)
+
+    def _fits(self, more_bytes: int) -> bool:
+        """Refused requests are unbounded; their lines must not use what open calls need."""
+        return self._bytes() + more_bytes + RECORD_BYTES_MAX * len(self._open) <= self._bytes_max
+
+    def _fold(self, written: Sequence[tuple[Line, int, str]]) -> None:
+        for line, _, _ in written:
+            if isinstance(line, Admitted):
+                self._open[line.call_id] = line.admitted_ns
+            elif isinstance(line, CallRecord):
+                self._open.pop(line.call_id, None)
+        for fold in self._folds:
+            for line, seq, leaf in written:
+                self._call(fold.fold, line, seq, leaf)
+            self._call(fold.turn, self.seq)
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        """Call somebody else's code; its fault is reported and stays its own."""
+        try:
+            callback(*args)
+        except Exception as error:  # noqa: BLE001  the others wait for their release
+            self._report(f"{callback!r} failed", error)
+
+    def _report(self, message: str, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"recorder: {message}", "exception": error})
+
+    def _die(self, error: OSError) -> None:
+        if self.dead is None:
+            self._end(error)
+            self._call(self._on_dead, error)
+
+    def _end(self, error: OSError) -> None:
+        self.dead = error
+        for timer in self._timers.values():
+            timer.cancel()
+        entries, self._entries = self._entries, []
+        for entry in entries:
+            self._call(entry.failed, error)
+
+    def _in_thread(
+        self, work: Callable[[], T], done: Callable[[asyncio.Future[T]], None]
+    ) -> asyncio.Future[T]:
+        future = self._loop.run_in_executor(self._threads, work)
+        self._threads_work.add(future)
+        future.add_done_callback(self._threads_work.discard)
+        future.add_done_callback(done)
+        return future
+
+    # Durability
+
+    def _schedule_sync(self) -> None:
+        if self._sync is None and "sync" not in self._timers:
+            self._timers["sync"] = self._loop.call_later(self._sync_interval_s, self._start_sync)
+
+    def _start_sync(self) -> None:
+        self._timers.pop("sync", None)
+        upto = self.seq
+        self._sync = self._in_thread(self._journal.sync_work(), lambda done: self._end_sync(done, upto))
+
+    def _end_sync(self, done: asyncio.Future[None], upto: int) -> None:
+        self._sync = None
+        error = done.exception()
+        if isinstance(error, OSError):
+            self._die(error)
+            return
+        assert error is None, error
+        self.synced_seq = upto
+        for callback in self._on_synced:
+            self._call(callback, upto)
+        if self.dead is None and self.seq > upto:
+            self._schedule_sync()
+
+    async def _sync_all(self) -> None:
+        """Make all that is written durable, now. Raises OSError."""
+        while self.dead is None and self.synced_seq < self.seq:
+            if self._sync is None:
+                if timer := self._timers.pop("sync", None):
+                    timer.cancel()
+                self._start_sync()
+            assert self._sync is not None
+            await asyncio.wait([self._sync])
+        if self.dead is not None:
+            raise self.dead
+
+    # The other writers' bytes
+
+    def _start_scan(self) -> None:
+        self._timers.pop("scan", None)
+        self._in_thread(self._scan, self._end_scan)
+
+    def _scan(self) -> int:
+        return tree_bytes(self._journal.path.parent, but=self.writer)
+
+    def _end_scan(self, done: asyncio.Future[int]) -> None:
+        error = done.exception()
+        if isinstance(error, Exception):
+            self._report("the journal's files could not be counted", error)
+        else:
+            self._others_bytes = done.result()
+        if self.dead is None:
+            self._timers["scan"] = self._loop.call_later(SCAN_INTERVAL_S, self._start_scan)
+
+    # Start, ticks, stop
+
+    async def start(self, *, config_digest: str, pid: int, version: str, worker: int) -> None:
+        """Write the `start` line; on return it is durable. Raises OSError."""
+
+        def make(seq: int, prev: str) -> Start:
+            return Start(
+                at_ns=self._clock(),
+                config_digest=config_digest,
+                pid=pid,
+                prev=prev,
+                seq=seq,
+                version=version,
+                worker=worker,
+                writer=self.writer,
+            )
+
+        assert self.seq == 0
+        self.note(make)
+        self._flush()
+        await self._sync_all()
+        await asyncio.wait([self._in_thread(self._scan, self._end_scan)])
+        self._schedule_tick()
+
+    def _schedule_tick(self) -> None:
+        """Ticks are at full minutes, so that one is at each full hour; never before it."""
+        now_ns = self._clock()
+        due_ns = (now_ns // TICK_NS + 1) * TICK_NS
+        self._timers["tick"] = self._loop.call_later((due_ns - now_ns) / NS_PER_S, self._tick, due_ns)
+
+    def _tick(self, due_ns: int) -> None:
+        early_ns = due_ns - self._clock()
+        if early_ns > 0:
+            self._timers["tick"] = self._loop.call_later(early_ns / NS_PER_S, self._tick, due_ns)
+            return
+        self.note(self._make_tick)
+        self._schedule_tick()
+
+    def _make_tick(self, seq: int, prev: str) -> Tick:
+        return Tick(
+            at_ns=self._clock(),
+            oldest_admitted_ns=next(iter(self._open.values()), None),
+            open_calls=len(self._open),
+            prev=prev,
+            seq=seq,
+        )
+
+    async def stop(self) -> None:
+        """Write what is under way, then the `stop` line; sync; let go of the directory.
+
+        With calls still open there is no `stop` line: the directory is then left to the salvage,
+        which writes their records. Raises nothing: a failed journal has told `on_dead`.
+        """
+        with contextlib.suppress(OSError):  # it is `self.dead`, and `on_dead` has been told
+            # First what is billed, so that a `stop` never stands behind lines that power may take.
+            self._flush_all()
+            await self._sync_all()
+            self._flush_all()
+            if not self._open:
+                self.note(lambda seq, prev: Stop(at_ns=self._clock(), prev=prev, reason="shutdown", seq=seq))
+                self._flush_all()
+            await self._sync_all()
+        if self.dead is None:
+            self._end(OSError(errno.ESHUTDOWN, "the journal is closed"))
+        if self._threads_work:
+            await asyncio.wait(self._threads_work)
+        self._threads.shutdown()
+        self._journal.close()
+
+    def _flush_all(self) -> None:
+        while self._entries:
+            self._flush()
