@@ -1,0 +1,458 @@
+"""The metric families, and the fold of journal lines into their cells. Pure.
+
+A family is counted in integer cells: a count takes one, an amount (tokens,
+picodollars, nanoseconds) two, a histogram one a bucket and two for its sum.
+Floats appear only where a number is shown to a person (metering/metrics.py).
+
+Label values are the configuration's names, enumerations and fixed phrases of
+ours, never a client's text: the number of series is bounded by the configuration.
+"""
+
+import array
+import bisect
+import enum
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from metering.record import CallRecord, Line, Refused
+from metering.units import NS_PER_S, PICO_USD_PER_USD
+
+UNKNOWN = "unknown"
+"""Label of what a line does not know: the family of a call that no backend served, the tenant of a 401."""
+
+REFUSED = "refused"
+"""Outcome of a request that ended before admission; an admitted call refused by its backend has the same."""
+
+BACKEND_STATES = ("starting", "ready", "down")
+
+LOW_BITS = 62
+"""An amount is high × 2**LOW_BITS + low, each in a signed 64-bit cell: no sum of ours can outgrow it."""
+_LOW_MASK = (1 << LOW_BITS) - 1
+
+_US, _MS = 1_000, 1_000_000
+
+# Edges from vLLM's own histograms, as far as they go, so that a panel may subtract the engine's
+# time from the gateway's. 80 s lies beyond the default first-event deadline of 60 s.
+TTFT_EDGES_NS = tuple(
+    ms * _MS
+    for ms in (
+        5,
+        10,
+        20,
+        40,
+        60,
+        80,
+        100,
+        250,
+        500,
+        750,
+        1_000,
+        2_500,
+        5_000,
+        7_500,
+        10_000,
+        20_000,
+        40_000,
+        80_000,
+    )
+)
+# vLLM's from 10 ms to 2.5 s, and finer below: a small model on a fast chip decodes in 1 to 10 ms.
+TPOT_EDGES_NS = tuple(
+    us * _US
+    for us in (
+        *(1_000, 2_500, 5_000, 7_500, 10_000, 15_000, 20_000, 25_000, 35_000, 50_000, 75_000, 100_000),
+        *(150_000, 200_000, 300_000, 400_000, 500_000, 750_000, 1_000_000, 2_500_000),
+    )
+)
+# The first edge is «did not wait»; the queue's default deadline is 10 s.
+QUEUE_WAIT_EDGES_NS = tuple(
+    ms * _MS
+    for ms in (1, 3, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 7_500, 10_000, 15_000, 30_000)
+)
+# A call costs the gateway 0.1 to 0.5 ms of work; from 1 ms on it waited for the loop or the disk.
+OVERHEAD_EDGES_NS = tuple(
+    us * _US
+    for us in (
+        *(50, 100, 150, 200, 300, 500, 750, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000),
+        *(250_000, 500_000, 1_000_000),
+    )
+)
+
+
+class Kind(enum.Enum):
+    """What a family's series hold."""
+
+    COUNT = "count"  # events; a Prometheus counter
+    AMOUNT = "amount"  # a sum of non-negative integers; a Prometheus counter
+    HISTOGRAM = "histogram"  # observations in buckets, and their sum
+    GAUGE_SUM = "gauge_sum"  # a state of each live worker; shown as their sum
+    GAUGE_MAX = "gauge_max"  # the same; shown as the largest
+
+
+GAUGES = frozenset({Kind.GAUGE_SUM, Kind.GAUGE_MAX})
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric family.
+
+    name: as scraped. unit: an amount or a histogram's sum is divided by it to be shown.
+    edges_ns: upper bounds of a histogram's buckets, inclusive, rising; the last bucket, without
+    bound, is not listed.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    unit: int = 1
+    edges_ns: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> int:
+        """How many cells of a series are plain counts; they stand first."""
+        return {Kind.AMOUNT: 0, Kind.HISTOGRAM: len(self.edges_ns) + 1}.get(self.kind, 1)
+
+    @property
+    def cells(self) -> int:
+        """How many cells a series takes."""
+        return self.counts + (2 if self.kind in (Kind.AMOUNT, Kind.HISTOGRAM) else 0)
+
+    def value(self, cells: Sequence[int]) -> tuple[int, ...]:
+        """A series' cells as plain integers: its counts, then its amount if it has one."""
+        counts = tuple(cells[: self.counts])
+        if self.counts == self.cells:
+            return counts
+        low, high = cells[self.counts :]
+        return (*counts, (high << LOW_BITS) + low)
+
+
+CALLS = Family(
+    name="weighbridge_calls_total",
+    kind=Kind.COUNT,
+    labels=("tenant", "model", "family", "outcome"),
+    help="Calls by outcome; refused ones, admitted or not, are among them.",
+)
+TOKENS = Family(
+    name="weighbridge_tokens_total",
+    kind=Kind.AMOUNT,
+    labels=("tenant", "model", "family", "kind", "source"),
+    help="Tokens that are known; prompt includes cached_prompt.",
+)
+COST = Family(
+    name="weighbridge_estimated_cost_usd_total",
+    kind=Kind.AMOUNT,
+    labels=("tenant", "model", "family"),
+    help="Estimated cost of priced calls. A float: for exact sums use the export.",
+    unit=PICO_USD_PER_USD,
+)
+UNPRICED = Family(
+    name="weighbridge_unpriced_calls_total",
+    kind=Kind.COUNT,
+    labels=("model", "reason"),
+    help="Calls whose cost is unknown, by reason.",
+)
+TTFT = Family(
+    name="weighbridge_ttft_seconds",
+    kind=Kind.HISTOGRAM,
+    labels=("model", "family"),
+    help="Streams: from the whole request to its first content, reasoning or tool delta.",
+    unit=NS_PER_S,
+    edges_ns=TTFT_EDGES_NS,
+)
+TPOT = Family(
+    name="weighbridge_tpot_seconds",
+    kind=Kind.HISTOGRAM,
+    labels=("model", "family"),
+    help="Streams: mean time per token after the first.",
+    unit=NS_PER_S,
+    edges_ns=TPOT_EDGES_NS,
+)
+QUEUE_WAIT = Family(
+    name="weighbridge_queue_wait_seconds",
+    kind=Kind.HISTOGRAM,
+    labels=("model",),
+    help="Time that a call waited for a slot.",
+    unit=NS_PER_S,
+    edges_ns=QUEUE_WAIT_EDGES_NS,
+)
+OVERHEAD = Family(
+    name="weighbridge_overhead_seconds",
+    kind=Kind.HISTOGRAM,
+    labels=(),
+    help="The gateway's own time in a call: request to dispatch less the queue, and backend's end to seal.",
+    unit=NS_PER_S,
+    edges_ns=OVERHEAD_EDGES_NS,
+)
+SPILLS = Family(
+    name="weighbridge_spills_total",
+    kind=Kind.COUNT,
+    labels=("model", "reason"),
+    help="Calls that went to a later tier because an earlier one was full.",
+)
+FALLBACKS = Family(
+    name="weighbridge_fallbacks_total",
+    kind=Kind.COUNT,
+    labels=("model", "reason"),
+    help="Calls that went to another backend because one failed or was unable.",
+)
+ATTEMPTS = Family(
+    name="weighbridge_attempts_total",
+    kind=Kind.COUNT,
+    labels=("backend", "outcome"),
+    help="Attempts at backends by outcome.",
+)
+BACKEND_STATE = Family(
+    name="weighbridge_backend_state",
+    kind=Kind.GAUGE_MAX,
+    labels=("backend", "state"),
+    help="1 where at least one live worker sees the backend in this state.",
+)
+IN_FLIGHT = Family(
+    name="weighbridge_in_flight",
+    kind=Kind.GAUGE_SUM,
+    labels=("backend",),
+    help="Attempts under way, over all live workers.",
+)
+LEDGER_LAG = Family(
+    name="weighbridge_ledger_lag_records",
+    kind=Kind.GAUGE_SUM,
+    labels=(),
+    help="Records of live workers that the ledger has not acknowledged.",
+)
+
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        *(CALLS, TOKENS, COST, UNPRICED, TTFT, TPOT, QUEUE_WAIT, OVERHEAD),
+        *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
+    )
+}
+
+
+def shapes() -> str:
+    """A digest (16 hex digits) of how every family is laid out in cells.
+
+    Cells kept under another digest cannot be read: their journals are folded again.
+    """
+    layout = [(f.name, f.kind.value, f.labels, f.edges_ns, LOW_BITS) for f in FAMILIES.values()]
+    return hashlib.sha256(msgspec.json.encode(layout)).hexdigest()[:16]
+
+
+class Series(NamedTuple):
+    """One series: the family's name, and a value for each of its labels, in their order."""
+
+    family: str
+    labels: tuple[str, ...]
+
+
+Totals = dict[Series, tuple[int, ...]]
+"""The value (`Family.value`) of each series."""
+
+
+def totals_of(series: Iterable[Series], cells: Sequence[int]) -> Totals:
+    """Cut `cells` into the values of `series`, which stand one behind the other.
+
+    Raises KeyError if a family is unknown, ValueError if there are too few cells.
+    """
+    totals: Totals = {}
+    at = 0
+    for one in series:
+        family = FAMILIES[one.family]
+        end = at + family.cells
+        if end > len(cells):
+            raise ValueError(f"{len(cells)} cells, but {one} would end at {end}")
+        totals[one] = family.value(cells[at:end])
+        at = end
+    return totals
+
+
+def counters(totals: Totals) -> Totals:
+    """The series that outlive their worker: all but the gauges."""
+    return {one: value for one, value in totals.items() if FAMILIES[one.family].kind not in GAUGES}
+
+
+def gauges(totals: Totals) -> Totals:
+    """The series that say what a live worker sees now."""
+    return {one: value for one, value in totals.items() if FAMILIES[one.family].kind in GAUGES}
+
+
+def merge(into: Totals, more: Totals) -> None:
+    """Add the series of `more` to `into`, each by its family's rule."""
+    for one, value in more.items():
+        if (held := into.get(one)) is None:
+            into[one] = value
+        elif FAMILIES[one.family].kind is Kind.GAUGE_MAX:
+            into[one] = tuple(map(max, held, value))
+        else:
+            into[one] = tuple(a + b for a, b in zip(held, value, strict=True))
+
+
+class Cells:
+    """The integer cells of all series of one process, in order of first appearance; both only grow."""
+
+    def __init__(self) -> None:
+        self.values = array.array("q")
+        self.series: list[Series] = []
+
+    def open(self, family: Family, labels: tuple[str, ...]) -> int:
+        """Make a series, all 0. returns: the index of its first cell."""
+        assert len(labels) == len(family.labels)
+        first = len(self.values)
+        self.series.append(Series(family.name, labels))
+        self.values.extend([0] * family.cells)
+        return first
+
+    def totals(self) -> Totals:
+        return totals_of(self.series, self.values)
+
+
+class _Index(dict[tuple[str, ...], int]):
+    """First cell of each series of one family; asking for a new series makes it."""
+
+    def __init__(self, family: Family, cells: Cells) -> None:
+        super().__init__()
+        self._family = family
+        self._cells = cells
+
+    def __missing__(self, labels: tuple[str, ...]) -> int:
+        first = self[labels] = self._cells.open(self._family, labels)
+        return first
+
+
+class Count:
+    """The series of a family of counts, or of gauges."""
+
+    def __init__(self, family: Family, cells: Cells) -> None:
+        assert family.cells == 1
+        self._first = _Index(family, cells)
+        self._values = cells.values
+
+    def add(self, *labels: str) -> None:
+        self._values[self._first[labels]] += 1
+
+    def set(self, value: int, *labels: str) -> None:
+        self._values[self._first[labels]] = value
+
+
+class Amount:
+    """The series of a family of amounts."""
+
+    def __init__(self, family: Family, cells: Cells) -> None:
+        assert family.kind is Kind.AMOUNT
+        self._first = _Index(family, cells)
+        self._values = cells.values
+
+    def add(self, amount: int, *labels: str) -> None:
+        _add_wide(self._values, self._first[labels], amount)
+
+
+class Histogram:
+    """The series of a family of histograms."""
+
+    def __init__(self, family: Family, cells: Cells) -> None:
+        assert family.kind is Kind.HISTOGRAM
+        self._first = _Index(family, cells)
+        self._values = cells.values
+        self._edges = family.edges_ns
+        self._sum = family.counts
+
+    def observe(self, ns: int, *labels: str) -> None:
+        first = self._first[labels]
+        self._values[first + bisect.bisect_left(self._edges, ns)] += 1
+        _add_wide(self._values, first + self._sum, ns)
+
+
+def _add_wide(values: "array.array[int]", low: int, amount: int) -> None:
+    assert amount >= 0
+    total = values[low] + amount
+    if total > _LOW_MASK:
+        values[low + 1] += total >> LOW_BITS
+        total &= _LOW_MASK
+    values[low] = total
+
+
+class Families:
+    """The counters of one writer: a fold of its lines, and the only place where anything is counted."""
+
+    def __init__(self) -> None:
+        self.cells = Cells()
+        self._calls = Count(CALLS, self.cells)
+        self._tokens = Amount(TOKENS, self.cells)
+        self._cost = Amount(COST, self.cells)
+        self._unpriced = Count(UNPRICED, self.cells)
+        self._ttft = Histogram(TTFT, self.cells)
+        self._tpot = Histogram(TPOT, self.cells)
+        self._queue_wait = Histogram(QUEUE_WAIT, self.cells)
+        self._overhead = Histogram(OVERHEAD, self.cells)
+        self._spills = Count(SPILLS, self.cells)
+        self._fallbacks = Count(FALLBACKS, self.cells)
+        self._attempts = Count(ATTEMPTS, self.cells)
+
+    def observe(self, line: Line) -> None:
+        """Count one line. `call` and `refused` lines bear on metrics, the others do not."""
+        if isinstance(line, CallRecord):
+            self._count(line)
+            self._time(line)
+        elif isinstance(line, Refused):
+            self._calls.add(line.tenant or UNKNOWN, line.model or UNKNOWN, UNKNOWN, REFUSED)
+
+    def _count(self, call: CallRecord) -> None:
+        tenant, model, family = call.tenant, call.model, call.instance_family or UNKNOWN
+        self._calls.add(tenant, model, family, call.outcome.value)
+        usage = call.usage
+        source = usage.source.value
+        for kind, tokens in (
+            ("prompt", usage.prompt_tokens),
+            ("cached_prompt", usage.cached_prompt_tokens),
+            ("completion", usage.completion_tokens),
+        ):
+            if tokens is not None:  # 0 makes a series, unknown does not
+                self._tokens.add(tokens, tenant, model, family, kind, source)
+        if call.cost_pusd is None:
+            self._unpriced.add(model, call.unpriced_reason or UNKNOWN)
+        else:
+            self._cost.add(call.cost_pusd, tenant, model, family)
+        if call.spill_reason is not None:
+            self._spills.add(model, call.spill_reason)
+        if call.fallback_reason is not None:
+            self._fallbacks.add(model, call.fallback_reason)
+        for attempt in call.attempts:
+            self._attempts.add(attempt.backend, attempt.outcome.value)
+
+    def _time(self, call: CallRecord) -> None:
+        model, family = call.model, call.instance_family or UNKNOWN
+        if call.ttft_ns is not None:
+            self._ttft.observe(call.ttft_ns, model, family)
+        if call.tpot_ns is not None:
+            self._tpot.observe(call.tpot_ns, model, family)
+        if call.queue_wait_ns is not None:
+            self._queue_wait.observe(call.queue_wait_ns, model)
+            if call.dispatched_ns is not None and call.backend_ended_ns is not None:
+                before_ns = call.dispatched_ns - call.received_ns - call.queue_wait_ns
+                after_ns = call.finished_ns - call.backend_ended_ns
+                # A call that fell back may have queued again after its first dispatch: not below 0.
+                self._overhead.observe(max(0, before_ns) + max(0, after_ns))
+
+
+class Gauges:
+    """What one worker sees now; its values go with it."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._in_flight = Count(IN_FLIGHT, cells)
+        self._backend_state = Count(BACKEND_STATE, cells)
+        self._ledger_lag = Count(LEDGER_LAG, cells)
+
+    def in_flight(self, backend: str, attempts: int) -> None:
+        self._in_flight.set(attempts, backend)
+
+    def backend_state(self, backend: str, state: str) -> None:
+        """state: one of BACKEND_STATES."""
+        assert state in BACKEND_STATES
+        for one in BACKEND_STATES:
+            self._backend_state.set(int(one == state), backend, one)
+
+    def ledger_lag(self, records: int) -> None:
+        self._ledger_lag.set(records)

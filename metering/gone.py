@@ -1,0 +1,126 @@
+"""The `gone` page: the counters of all writers that are dead.
+
+`<state_dir>/pages/gone` is two lines: the SHA-256 of the second, in hex, and
+
+    {"series":[["<family>",["<label value>",…],[<integer>,…]],…],"shapes":"…","writers":["<writer>",…]}
+
+It names the writers that it holds, so nobody counts one twice: not a scrape that comes between its
+renaming and the removal of a page, not a supervisor that died there. It can be made again from the
+journals at any time, which is also what happens when it is missing, damaged, or of another layout.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import NamedTuple
+
+from metering import families, pages
+from metering.families import Families, Series, Totals
+from metering.journal import Directory, directories
+from metering.pages import PageError
+
+NAME = "gone"
+
+
+class Gone(NamedTuple):
+    """writers: those whose counters are in `totals`, from their first line to their last."""
+
+    writers: frozenset[str]
+    totals: Totals
+
+
+def load(pages_dir: pathlib.Path) -> Gone:
+    """Raises PageError if the page is missing, damaged, or of another layout: `retire` makes it."""
+    try:
+        data = (pages_dir / NAME).read_bytes()
+    except FileNotFoundError:
+        raise PageError("there is no gone page") from None
+    digest, _, body = data.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        raise PageError("the gone page is damaged")
+    held = json.loads(body)
+    if held["shapes"] != families.shapes():
+        raise PageError("the families of the gone page are laid out otherwise")
+    totals = {Series(name, tuple(labels)): tuple(value) for name, labels, value in held["series"]}
+    return Gone(frozenset(held["writers"]), totals)
+
+
+def retire(pages_dir: pathlib.Path, journal_dir: pathlib.Path) -> list[str]:
+    """Take the closed directories that the gone page does not hold yet into it; remove their pages.
+
+    A directory is closed when it ends with a `stop` line, its writer's or the salvage's: call this
+    after each salvage, and before the first scrape. One caller at a time: the supervisor.
+    returns: the writers that were taken in. Raises OSError.
+
+    What a dead writer counted is its page, which stands for the lines up to some seq, and the fold of
+    the lines after that; or, if its page can't be had or isn't of this journal, of all its lines.
+    """
+    pages_dir.mkdir(parents=True, exist_ok=True)
+    shown = pages.files(pages_dir)  # first: a worker makes its directory before its page
+    found = directories(journal_dir)
+    try:
+        gone, stored = load(pages_dir), True
+    except PageError:
+        gone, stored = Gone(frozenset(), {}), False
+    new = [one for one in found if one.writer not in gone.writers and one.complete]
+    totals = dict(gone.totals)
+    for directory in new:
+        families.merge(totals, counted(pages_dir, directory))
+    held = gone.writers | {one.writer for one in new}
+    if new or not stored:
+        _store(pages_dir, Gone(held, totals))
+    journalled = {one.writer for one in found}
+    for path in shown:
+        # A dead worker's page without a journal is of a journal that somebody removed.
+        if path.stem in held or (path.stem not in journalled and not pages.is_live(path)):
+            path.unlink()
+    return [one.writer for one in new]
+
+
+def counted(pages_dir: pathlib.Path, directory: Directory) -> Totals:
+    """The counters of a closed directory: its page, if that is of this journal, and the lines behind it."""
+    try:
+        page = pages.read(pages.path_of(pages_dir, directory.writer))
+    except (FileNotFoundError, PageError):
+        return _fold(directory)
+    tail = Families()
+    lines = directory.records(max(0, page.seq - 1))
+    if page.seq > 0:
+        # After a crash of the host a page may be ahead of its journal. The journal is the truth.
+        last = next(lines, None)
+        if last is None or last[1:] != (page.seq, page.leaf):
+            return _fold(directory)
+    for line, _, _ in lines:
+        tail.observe(line)
+    totals = families.counters(page.totals)
+    families.merge(totals, tail.cells.totals())
+    return totals
+
+
+def _fold(directory: Directory) -> Totals:
+    whole = Families()
+    for line, _, _ in directory.records():
+        whole.observe(line)
+    return whole.cells.totals()
+
+
+def _store(pages_dir: pathlib.Path, gone: Gone) -> None:
+    """Replace the gone page, durably: the pages it stands for are removed next."""
+    held = {
+        "series": [[one.family, one.labels, value] for one, value in sorted(gone.totals.items())],
+        "shapes": families.shapes(),
+        "writers": sorted(gone.writers),
+    }
+    body = json.dumps(held, separators=(",", ":")).encode()
+    temporary = pages_dir / f"{NAME}.tmp"
+    with temporary.open("wb") as file:
+        file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(pages_dir / NAME)
+    parent = os.open(pages_dir, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
