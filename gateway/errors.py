@@ -4,6 +4,7 @@ import http
 
 import msgspec
 
+from backends import dialects
 from backends.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 
 
@@ -85,6 +86,18 @@ class NoBackend(GatewayError):
     status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "no_backend"
 
 
+class ShuttingDown(GatewayError):
+    """The gateway stops and cannot wait for the answer's end."""
+
+    status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "shutdown"
+
+
+class Fault(GatewayError):
+    """A mistake of ours; the log has the cause."""
+
+    code = "internal_error"
+
+
 class JournalFull(GatewayError):
     """The call could not be recorded, so it is not admitted."""
 
@@ -111,6 +124,19 @@ def from_backend(error: BackendError) -> GatewayError:
     if isinstance(error, BackendUnavailable):
         return NoBackend("no server of this model is free; try again", retry_after_s=1)
     return BackendBroke("the model's server failed; try again")
+
+
+def rejected(status: int, body: bytes) -> tuple[bytes, str | None]:
+    """A backend's own 4xx for the client, and its code for the record.
+
+    It passes as it came if it is an OpenAI error object; a «context length» gets its code, other shapes are put into ours.
+    """
+    shape = dialects.error_of(body)
+    if dialects.is_context_length(status, body):
+        return error_body(ContextTooLong(shape.message, param=shape.param)), ContextTooLong.code
+    if shape.openai:
+        return body, shape.code
+    return error_body(InvalidRequest(shape.message, param=shape.param)), None
 
 
 def error_body(error: GatewayError) -> bytes:

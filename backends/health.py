@@ -1,0 +1,56 @@
+"""The state of one backend, as a table. Pure.
+
+           probe ok         probe said no      connect failed
+starting   ready            starting           starting
+ready      ready            down               ready, down at the third in a row
+down       ready            down               down
+
+A probe is `GET /health`; "said no" is any answer but 200. Connect failures of calls count like those
+of probes; answers to calls do not: a 4xx proves nothing, and a 5xx is the attempt's to handle.
+`starting` is a backend that has not been ready yet: minutes of compiling must not read as death.
+"""
+
+import enum
+
+import msgspec
+
+CONNECT_FAILURES_MAX = 3
+PROBE_INTERVAL_S = 2.0
+
+
+class State(enum.StrEnum):
+    """What a backend is fit for: only `ready` ones are given calls."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DOWN = "down"
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """State and the reason for it, in words fit for /readyz: no address."""
+
+    state: State = State.STARTING
+    connect_failures: int = 0
+    reason: str = "not probed yet"
+
+
+def passed(_health: Health) -> Health:
+    """A probe was answered with 200."""
+    return Health(state=State.READY, reason="healthy")
+
+
+def said_no(health: Health, reason: str) -> Health:
+    """A probe was answered with something else: it is there and not able."""
+    state = State.STARTING if health.state is State.STARTING else State.DOWN
+    return Health(state=state, reason=reason)
+
+
+def connect_failed(health: Health, reason: str) -> Health:
+    """A probe or a call could not connect, or a probe got no answer in time."""
+    failures = health.connect_failures + 1
+    down = health.state is State.READY and failures >= CONNECT_FAILURES_MAX
+    return Health(
+        state=State.DOWN if down else health.state,
+        connect_failures=failures,
+        reason=f"{reason} ({failures} in a row)" if failures > 1 else reason,
+    )

@@ -1,0 +1,334 @@
+"""The composition root of a worker: everything is opened here, in order, and closed in reverse.
+
+    journal ─▶ page, shipper (folds) ─▶ recorder ─▶ upstreams, registry ─▶ seats ─▶ the faces
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import logging
+import os
+import pathlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from backends import identity
+from backends.catalog import read_catalog
+from backends.identity import ModelFacts
+from backends.registry import Entry, Registry
+from backends.upstream import Upstream
+from gateway import config as cfg
+from gateway import errors, openai_api, pricing_config
+from gateway import call as machine
+from gateway.auth import Keys
+from gateway.call import Limits
+from gateway.config import Config
+from gateway.logs import log
+from gateway.openai_api import OPERATIONS, OpenAIApi, Served, Targets, Tier
+from gateway.ops import Ops
+from gateway.queueing import WAIT_S, Seats, share
+from gateway.relay import Services
+from gateway.routing import Target
+from metering import journal as journals
+from metering.journal import Journal
+from metering.pages import Page
+from metering.pricing import PriceBook
+from metering.record import Host, Identity
+from metering.recorder import Recorder
+from metering.shipper import Shipper
+from metering.store import Store
+from metering.units import NS_PER_S
+
+SWEEP_S = 0.1
+GAUGES_S = 1.0
+STOP_WAIT_S = 5.0
+
+logger = logging.getLogger("weighbridge.worker")
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the workers this is, and whom it tells what.
+
+    ready: called with the writer id when calls can be taken; behind: a ledger mark fell behind what the
+    store had acknowledged; dead: the journal cannot be written, the process must end.
+    """
+
+    index: int
+    workers: int
+    config: Config
+    redis_url: str
+    ready: Callable[[str], None]
+    behind: Callable[[], None]
+    dead: Callable[[], None]
+
+
+class App(Starlette):
+    """Starlette with the generating paths before its middleware and routing: they are raw ASGI."""
+
+    hot: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.hot is not None and scope["type"] == "http" and scope["path"] in OPERATIONS:
+            await self.hot(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def create_apps(worker: Worker) -> tuple[App, App]:
+    """The app of the main port, whose lifespan is the worker's, and that of `ops.listen`."""
+    main, ops = App(exception_handlers=HANDLERS), App(exception_handlers=HANDLERS)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            await _open(worker, main, ops, stack)
+            yield
+
+    main.router.lifespan_context = lifespan
+    return main, ops
+
+
+async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.AsyncExitStack) -> None:
+    config = worker.config
+    loop = asyncio.get_running_loop()
+    state_dir = pathlib.Path(config.state_dir)
+    keys = Keys(config.tenants)
+    book = pricing_config.price_book(config, _instances_csv())
+
+    writer = journals.new_writer_id(secrets.token_bytes(10))
+    journal = Journal.create(
+        state_dir / "journal", writer=writer, segment_bytes_max=config.journal.segment_bytes_max
+    )
+    page = Page(state_dir / "pages", writer, on_stuck=_page_stuck)
+    stack.callback(page.close)
+    store = await stack.enter_async_context(Store.open(worker.redis_url))
+    shipper = Shipper(store, journals.Directory(journal.path), on_behind=worker.behind)
+    recorder = Recorder(
+        journal,
+        (page, shipper),
+        loop=loop,
+        clock=time.time_ns,
+        bytes_max=config.journal.bytes_max,
+        fsync=config.journal.fsync,
+        fsync_interval_ms=config.journal.fsync_interval_ms,
+        on_dead=functools.partial(_journal_dead, worker.dead),
+    )
+    await recorder.start(
+        config_digest="sha256:" + hashlib.sha256(cfg.canonical(config)).hexdigest(),
+        pid=os.getpid(),
+        version=importlib.metadata.version("weighbridge"),
+        worker=worker.index,
+    )
+    recorder.on_synced(shipper.synced)
+    await stack.enter_async_context(shipper)
+    stack.push_async_callback(recorder.stop)
+
+    seats = Seats(
+        {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends}
+    )
+    entries = [
+        Entry(backend, await _upstream(stack, backend, loop)) for backend in config.backends
+    ]
+    state = _State(config, book, recorder, page)
+    registry = Registry(entries, state.changed)
+    targets = Targets(registry, seats)
+    state.targets = targets
+    for entry in entries:
+        state.changed(entry)
+    services = Services(recorder=recorder, seats=seats, registry=registry, clock=time.monotonic_ns, open=set())
+    stack.push_async_callback(_stop_calls, services)
+    models = {model.name: _served(model, config) for model in config.models}
+    names = models | {alias: models[model.name] for model in config.models for alias in model.aliases}
+    api = OpenAIApi(
+        services=services, keys=keys, models=names, targets=targets, created_s=int(time.time())
+    )
+
+    def gauges() -> None:
+        for entry in entries:
+            page.gauges.in_flight(entry.backend.name, seats.taken(entry.backend.name))
+        page.gauges.ledger_lag(shipper.lag())
+        page.publish()
+
+    operators = Ops(
+        registry=registry, recorder=recorder, models=tuple(models.values()), pages_dir=state_dir / "pages",
+        before_scrape=gauges,
+    )  # fmt: skip
+    main.router.routes += [
+        *operators.routes(keys),
+        Route("/v1/models", api.models, methods=["GET"]),
+        Route("/v1/models/{model:path}", api.model, methods=["GET"]),
+    ]
+    ops_app.router.routes += operators.routes(None)
+    main.hot = api.generate
+
+    for forever in (
+        _every(SWEEP_S, functools.partial(_sweep, services, entries)),
+        _every(GAUGES_S, gauges),
+        *(registry.watch(entry) for entry in entries),
+    ):
+        stack.push_async_callback(_cancel, asyncio.create_task(forever))
+    worker.ready(writer)
+
+
+async def _upstream(
+    stack: contextlib.AsyncExitStack, backend: "cfg.Backend", loop: asyncio.AbstractEventLoop
+) -> Upstream:
+    key = pathlib.Path(backend.key_file).read_text().strip() if backend.key_file else None
+    upstream = Upstream(backend, key=key, loop=loop)
+    stack.push_async_callback(upstream.close)
+    return upstream
+
+
+def _served(model: cfg.Model, config: Config) -> Served:
+    limits = Limits(
+        connect_ns=_ns(config.timeouts.connect_s),
+        first_event_ns=_ns(config.timeouts.first_event_s),
+        between_events_ns=_ns(config.timeouts.between_events_s),
+        total_ns=_ns(config.timeouts.total_s),
+        queue_ns=_ns(WAIT_S),
+        attempts_max=config.attempts_max,
+        patience_ns=tuple(_ns(tier.patience_s) for tier in model.tiers),
+    )
+    tiers = tuple(Tier(backends=tier.backends) for tier in model.tiers)
+    return Served(id=model.name, owner=model.owner, tiers=tiers, limits=limits)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS_PER_S)
+
+
+class _State:
+    """What follows when a backend's state changes: its identity, price and gauge."""
+
+    targets: Targets
+
+    def __init__(self, config: Config, book: PriceBook, recorder: Recorder, page: Page) -> None:
+        self._models = config.models
+        self._book = book
+        self._recorder = recorder
+        self._page = page
+        self._catalog = read_catalog(_instances_csv())
+        self._digests: dict[tuple[str, str], str] = {}
+
+    def changed(self, entry: Entry) -> None:
+        name = entry.backend.name
+        log(
+            logger, logging.INFO, "backend state", backend=name, state=entry.health.state.value,
+            reason=entry.health.reason,
+        )  # fmt: skip
+        self._page.gauges.backend_state(name, entry.health.state.value)
+        for model in self._models:
+            if any(name in tier.backends for tier in model.tiers):
+                self._identify(model, entry)
+
+    def _identify(self, model: cfg.Model, entry: Entry) -> None:
+        facts = ModelFacts(
+            id=model.name,
+            logging_policy=model.logging_policy,
+            owner=model.owner,
+            storage_location=model.storage_location,
+            vendor=model.vendor,
+        )
+        host = identity.host(entry.backend, facts, self._catalog, entry.probed)
+        digest = identity.digest(host)
+        if self._digests.get((model.name, host.backend)) == digest:
+            return
+        self._digests[model.name, host.backend] = digest
+        self._recorder.note(functools.partial(_identity_line, host, digest))
+        self.targets.set(
+            model.name,
+            Target(
+                name=host.backend,
+                served_model=host.served_model,
+                host=host,
+                identity_digest=digest,
+                slots=host.slots,
+                max_model_len=host.max_model_len,
+                cold=entry.cold,
+                tariff=self._book.tariff(host),
+            ),
+        )
+
+
+def _identity_line(host: Host, digest: str, seq: int, prev: str) -> Identity:
+    return Identity(at_ns=time.time_ns(), digest=digest, host=host, prev=prev, seq=seq)
+
+
+def _instances_csv() -> str:
+    return (importlib.resources.files("metering") / "data" / "instances.csv").read_text()
+
+
+def _sweep(services: Services, entries: list[Entry]) -> None:
+    now_ns = services.clock()
+    for relay in tuple(services.open):
+        relay.sweep(now_ns)
+    for entry in entries:
+        entry.upstream.sweep(now_ns)
+
+
+async def _every(seconds: float, work: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        work()
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def _stop_calls(services: Services) -> None:
+    """End what is still open, each with its record, before the journal is closed."""
+    deadline = services.clock() + _ns(STOP_WAIT_S)
+    while services.open and services.clock() < deadline:
+        for relay in tuple(services.open):
+            relay.feed(machine.Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
+        await asyncio.sleep(SWEEP_S / 10)
+
+
+def _page_stuck(error: OSError) -> None:
+    log(logger, logging.ERROR, "metrics page cannot grow", error=str(error))
+
+
+def _journal_dead(dead: Callable[[], None], error: OSError) -> None:
+    log(logger, logging.ERROR, "journal cannot be written", error=str(error))
+    dead()
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Starlette's own 404 and 405, in OpenAI's shape."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        shown: errors.GatewayError = errors.MethodNotAllowed(f"use {(error.headers or {}).get('Allow', 'another method')}")
+    elif error.status_code == 404:
+        shown = errors.NotFound("there is nothing at this path")
+    else:
+        shown = errors.InvalidRequest(str(error.detail))
+    response = await openai_api.render(request, shown)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    log(logger, logging.ERROR, "fault in a page", path=request.url.path, error=repr(error))
+    return await openai_api.render(request, errors.Fault("internal error"))
+
+
+HANDLERS: dict[type[Exception] | int, Callable[[Request, Exception], Awaitable[Response]]] = {
+    errors.GatewayError: openai_api.render,
+    HTTPException: _http_error,
+    Exception: _fault,
+}

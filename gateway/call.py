@@ -1,0 +1,919 @@
+"""The call as a machine: events in, actions out. Pure: time is an argument, chance is not needed.
+
+A driver (relay.py) feeds events and carries out actions; it decides nothing. All transitions stand in TABLE.
+
+    ADMITTING ─▶ QUEUED ─▶ CONNECTING ─▶ WAITING ─┬▶ HELD ─▶ STREAMING ─▶ ENDING ─┐   a stream
+                   ▲            │          │      ├▶ SIZED ──────────────────────┼▶ SEALING ─▶ DONE
+                   └────────────┴──────────┴──────┴▶ REJECTED ───────────────────┘   a 4xx
+                    the next attempt: only before the commit point
+
+The commit point is the entry into STREAMING (the first event with choices) or the end of a sized body, which is
+held whole: until then nothing has gone to the client and another backend may be tried; after it, never.
+From DRAINING (the client left when only the usage event was due) it goes to SEALING too.
+
+Seal, then release: `Seal` puts the record into this turn's write; the end of the answer leaves on `Sealed`, not before.
+The outcome is decided by `record()`, which the flush calls: a client that left before it is `client_gone`.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from backends import dialects
+from backends.errors import (
+    BackendDisconnected,
+    BackendError,
+    BackendFaulted,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+)
+from backends.reader import StreamReader, read_sized
+from gateway import errors, routing
+from gateway.errors import GatewayError
+from gateway.routing import Candidate, Plan, Step, Target
+from metering import pricing, record, units
+from metering.pricing import Priced
+from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
+from metering.usage import UNKNOWN, Usage
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+END_WAIT_NS = units.NS_PER_S
+"""How long the backend's end is waited for after [DONE], and its usage after the client has gone."""
+
+SIZED_BYTES_MAX = 64 * 1024 * 1024
+"""A sized answer is held whole; a longer one is a fault of the backend."""
+
+REJECTED_BYTES_MAX = 1024 * 1024
+
+
+class State(enum.Enum):
+    """Where a call is; see the drawing above."""
+
+    ADMITTING = "admitting"
+    QUEUED = "queued"
+    CONNECTING = "connecting"
+    WAITING = "waiting"
+    HELD = "held"
+    SIZED = "sized"
+    REJECTED = "rejected"
+    STREAMING = "streaming"
+    ENDING = "ending"
+    DRAINING = "draining"
+    SEALING = "sealing"
+    DONE = "done"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Base. attempt: the number of the attempt it belongs to; 0: of the call itself."""
+
+    attempt: int = 0
+
+
+class Admitted(Event, frozen=True):
+    """The `admitted` line is in the file."""
+
+
+class Granted(Event, frozen=True, kw_only=True):
+    """A seat at a backend was granted."""
+
+    backend: str
+
+
+class Connected(Event, frozen=True):
+    """The request was handed to a connection."""
+
+
+class Head(Event, frozen=True, kw_only=True):
+    """Status and headers (names in lower case) of the backend's answer."""
+
+    status: int
+    headers: Headers
+
+
+class Data(Event, frozen=True, kw_only=True):
+    """Bytes of the backend's body, without its chunk framing."""
+
+    data: bytes
+
+
+class End(Event, frozen=True):
+    """The backend's answer is complete."""
+
+
+class Lost(Event, frozen=True, kw_only=True):
+    """The attempt failed at the connection; nothing follows."""
+
+    error: BackendError
+
+
+class Timer(Event, frozen=True):
+    """`deadline_ns` has passed."""
+
+
+class ClientGone(Event, frozen=True):
+    """The client has closed its connection."""
+
+
+class Stopping(Event, frozen=True, kw_only=True):
+    """The gateway will not go on with this call: it shuts down, or has met a fault of its own."""
+
+    error: GatewayError
+
+
+class Sealed(Event, frozen=True):
+    """The record is in the file."""
+
+
+class Unrecorded(Event, frozen=True):
+    """A line could not be written, and never will be."""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """Base of what a driver is told to do."""
+
+
+class Admit(Action, frozen=True):
+    """Append the `admitted` line."""
+
+
+class Ask(Action, frozen=True):
+    """Ask for a seat at one of these backends, best first; a waiting call keeps its place."""
+
+    wants: tuple[str, ...]
+
+
+class Leave(Action, frozen=True):
+    """Leave the queue."""
+
+
+class Connect(Action, frozen=True):
+    """Send the request to this backend; its events carry this attempt number."""
+
+    target: Target
+    attempt: int
+
+
+class Abort(Action, frozen=True):
+    """Close the attempt's connection: the backend stops its work."""
+
+
+class Release(Action, frozen=True):
+    """Give the seat back."""
+
+    backend: str
+
+
+class ConnectFailed(Action, frozen=True):
+    """Tell the registry that a backend could not be reached."""
+
+    backend: str
+    reason: str
+
+
+class Open(Action, frozen=True):
+    """Write status and headers to the client."""
+
+    status: int
+    headers: Headers
+
+
+class Write(Action, frozen=True):
+    """Write bytes of the body to the client."""
+
+    data: bytes
+
+
+class Seal(Action, frozen=True):
+    """Append the record: the flush calls `record()`, then feeds `Sealed`."""
+
+
+class Finish(Action, frozen=True):
+    """Write the last bytes and end the answer; the call is over."""
+
+    data: bytes
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a call at its admission.
+
+    keys: the names of the request's parameters. wall_ns − now_ns: the offset of the wall clock at its start.
+    """
+
+    call_id: str
+    request_id: str
+    trace_id: str | None
+    tenant: str
+    project: str | None
+    key_id: str
+    tags: dict[str, str]
+    operation: str
+    model: str
+    model_requested: str
+    stream: bool
+    include_usage: bool
+    keys: tuple[str, ...]
+    params: record.Params
+    body_bytes: int
+    received_ns: int
+    wall_offset_ns: int
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Deadlines in nanoseconds; patience_ns by tier."""
+
+    connect_ns: int
+    first_event_ns: int
+    between_events_ns: int
+    total_ns: int
+    queue_ns: int
+    attempts_max: int
+    patience_ns: tuple[int, ...]
+
+
+class _Result(msgspec.Struct, kw_only=True):
+    """How the call will end, once sealed. served: an answer, or part of one, was produced for this client."""
+
+    outcome: Outcome
+    status: int | None
+    error_code: str | None
+    head: Open | None
+    tail: bytes
+
+
+Handler = Callable[["Call", Any, int], list[Action]]
+
+
+class Call:
+    """One admitted request and its answer.
+
+    `deadline_ns` (monotonic; None: no deadline) is when the driver must feed `Timer`.
+    """
+
+    __slots__ = (
+        "_admitted_ns", "_asked_ns", "_attempts", "_base_tier", "_body", "_body_bytes", "_dispatched_ns",
+        "_ended_ns", "_events_seen", "_fallback", "_finish_reasons", "_first_event_ns", "_first_token_ns", "_gone",
+        "_last_token_ns", "_left_at_ns", "_longer_than", "_number", "_opened", "_plan", "_queue_deadline_ns",
+        "_queue_wait_ns", "_reader", "_reconnected", "_response_bytes", "_result", "_served", "_spill", "_started_ns", "_status",
+        "_target", "_tier", "_tried", "_usage", "deadline_ns", "facts", "limits", "state",
+    )  # fmt: skip
+
+    def __init__(self, facts: Facts, plan: Plan, limits: Limits) -> None:
+        assert plan.able
+        self.facts = facts
+        self.limits = limits
+        self.state = State.ADMITTING
+        self.deadline_ns: int | None = None
+        self._plan = plan
+        self._fallback = plan.unable
+        self._spill: str | None = None
+        self._tried: set[str] = set()
+        self._longer_than: int | None = None
+        self._attempts: list[AttemptRecord] = []
+        self._number = 0
+        self._reconnected = False
+        self._target: Target | None = None
+        self._tier: int | None = None
+        self._base_tier = 0
+        self._reader: StreamReader | None = None
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._usage = UNKNOWN
+        self._finish_reasons: tuple[str, ...] | None = None
+        self._status: int | None = None
+        self._opened = False
+        self._gone = False
+        self._served = False
+        self._result: _Result | None = None
+        self._response_bytes = 0
+        self._events_seen = 0
+        self._admitted_ns = 0
+        self._asked_ns = 0
+        self._queue_deadline_ns = 0
+        self._queue_wait_ns = 0
+        self._started_ns = 0
+        self._ended_ns: int | None = None
+        self._dispatched_ns: int | None = None
+        self._first_event_ns: int | None = None
+        self._first_token_ns: int | None = None
+        self._last_token_ns: int | None = None
+
+    def start(self, now_ns: int) -> list[Action]:
+        """Begin: the `admitted` line goes into this turn's write."""
+        self._admitted_ns = now_ns
+        return [Admit()]
+
+    def handle(self, event: Event, now_ns: int) -> list[Action]:
+        """Take an event; return what is to be done, in order. Events of a past attempt are ignored."""
+        if event.attempt and event.attempt != self._number:
+            return []
+        return TABLE[self.state, type(event)](self, event, now_ns)
+
+    # -- admission and queue
+
+    def _admitted(self, _event: Admitted, now_ns: int) -> list[Action]:
+        if self._gone:
+            return self._conclude(Outcome.CLIENT_GONE, None, None)
+        return self._queue(now_ns)
+
+    def _not_admitted(self, _event: Unrecorded, _now_ns: int) -> list[Action]:
+        self.state = State.DONE
+        return self._answer(errors.JournalFull("the call could not be recorded; try again", retry_after_s=5))
+
+    def _queue(self, now_ns: int) -> list[Action]:
+        """Ask for a seat in the lowest tier that has somebody untried."""
+        self.state = State.QUEUED
+        self._asked_ns = now_ns
+        self._queue_deadline_ns = now_ns + self.limits.queue_ns
+        self._base_tier = self._tier = min(candidate.tier for candidate in self._untried())
+        return self._ask(now_ns)
+
+    def _ask(self, now_ns: int) -> list[Action]:
+        assert self._tier is not None
+        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._tier]
+        while later and self.limits.patience_ns[self._tier] == 0:
+            self._tier = min(later)
+            later = [tier for tier in later if tier > self._tier]
+        self.deadline_ns = min(self._queue_deadline_ns, self._total_deadline_ns())
+        if later:
+            self.deadline_ns = min(self.deadline_ns, now_ns + self.limits.patience_ns[self._tier])
+        wants = (candidate for candidate in self._untried() if candidate.tier <= self._tier)
+        return [Ask(tuple(candidate.target.name for candidate in wants))]
+
+    def _waited(self, _event: Timer, now_ns: int) -> list[Action]:
+        """Patience is over: spill to the next tier; or there is no time left: shed."""
+        assert self._tier is not None
+        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._tier]
+        if later and now_ns < min(self._queue_deadline_ns, self._total_deadline_ns()):
+            self._tier = min(later)
+            return self._ask(now_ns)
+        self._queue_wait_ns += now_ns - self._asked_ns
+        error = errors.NoBackend("all servers of this model are full; try again", retry_after_s=1)
+        return [Leave(), *self._conclude_with(error, Outcome.SHED)]
+
+    def _untried(self) -> list[Candidate]:
+        return [
+            candidate
+            for candidate in self._plan.able
+            if candidate.target.name not in self._tried
+            and (self._longer_than is None or (candidate.target.max_model_len or 0) > self._longer_than)
+        ]
+
+    def _granted(self, event: Granted, now_ns: int) -> list[Action]:
+        candidate = next(c for c in self._plan.able if c.target.name == event.backend)
+        self._target, self._tier = candidate.target, candidate.tier
+        self._spill = "full" if candidate.tier > self._base_tier else None
+        self._tried.add(event.backend)
+        self._queue_wait_ns += now_ns - self._asked_ns
+        self._number += 1
+        self._started_ns = now_ns
+        self._ended_ns = self._status = self._reader = self._first_event_ns = None
+        self._reconnected = False
+        self._usage = UNKNOWN
+        self._body, self._body_bytes = [], 0
+        self.state = State.CONNECTING
+        self.deadline_ns = min(now_ns + self.limits.connect_ns, self._total_deadline_ns())
+        return [Connect(candidate.target, self._number)]
+
+    def _total_deadline_ns(self) -> int:
+        return self.facts.received_ns + self.limits.total_ns
+
+    # -- the attempt, before the commit point
+
+    def _connected(self, _event: Connected, now_ns: int) -> list[Action]:
+        if self._dispatched_ns is None:
+            self._dispatched_ns = now_ns
+        self._reconnected = self.state is State.WAITING  # once more: a reused connection was dead
+        self.state = State.WAITING
+        # An answer that is not streamed comes when all of it is generated: only the total bounds it.
+        first_ns = self.limits.first_event_ns if self.facts.stream else self.limits.total_ns
+        self.deadline_ns = min(now_ns + first_ns, self._total_deadline_ns())
+        return []
+
+    def _head(self, event: Head, now_ns: int) -> list[Action]:
+        self._status = event.status
+        if 200 <= event.status < 300:
+            kind = next((value for name, value in event.headers if name == b"content-type"), b"")
+            if self.facts.stream and kind.lower().startswith(b"text/event-stream"):
+                self._reader = StreamReader(strip_usage=not self.facts.include_usage)
+                self.state = State.HELD
+            else:
+                self.state = State.SIZED
+            return []
+        assert self._target is not None
+        reason = f"status {event.status}"
+        if event.status in (429, 503):
+            return self._fail(BackendUnavailable(self._target.name, reason), now_ns)
+        if 400 <= event.status < 500 and event.status not in (401, 403):  # those two refuse our key, not the request
+            self.state = State.REJECTED
+            return []
+        return self._fail(BackendFaulted(self._target.name, reason), now_ns)
+
+    def _held_data(self, event: Data, now_ns: int) -> list[Action]:
+        assert self._reader is not None
+        assert self._target is not None
+        out = self._reader.feed(event.data)
+        if self._first_event_ns is None and self._reader.events:
+            self._first_event_ns = now_ns
+        if out:
+            self._body.append(out)
+        if self._reader.error is not None:
+            return self._fail(BackendFaulted(self._target.name, "error event"), now_ns)
+        if not self._reader.committed:
+            if self._reader.done:
+                return self._fail(BackendFaulted(self._target.name, "empty stream"), now_ns)
+            return self._gather_limit(len(event.data), now_ns)
+        return self._commit(now_ns)
+
+    def _commit(self, now_ns: int) -> list[Action]:
+        """From here on the answer is this backend's."""
+        self.state = State.STREAMING
+        self._served = self._opened = True
+        held = b"".join(self._body)
+        self._body = []
+        head = Open(200, self._headers(b"text/event-stream; charset=utf-8", stream=True))
+        return [head, *self._read(held, now_ns)]
+
+    def _gather(self, event: Data, now_ns: int) -> list[Action]:
+        self._first_event_ns = self._first_event_ns or now_ns
+        self._body.append(event.data)
+        return self._gather_limit(len(event.data), now_ns)
+
+    def _gather_limit(self, more_bytes: int, now_ns: int) -> list[Action]:
+        assert self._target is not None
+        self._body_bytes += more_bytes
+        limit = REJECTED_BYTES_MAX if self.state is State.REJECTED else SIZED_BYTES_MAX
+        if self._body_bytes > limit:
+            return self._fail(BackendFaulted(self._target.name, "answer too large"), now_ns)
+        return []
+
+    def _held_end(self, _event: End, now_ns: int) -> list[Action]:
+        """The whole stream came before the commit point: a last event without its blank line may still commit."""
+        assert self._target is not None
+        assert self._reader is not None
+        self._reader.close()
+        if self._reader.error is not None or not self._reader.finish_reasons:
+            return self._fail(BackendFaulted(self._target.name, "empty stream"), now_ns, ended=True)
+        return self._commit(now_ns) + self._complete(now_ns, ended=True)
+
+    def _sized_end(self, _event: End, now_ns: int) -> list[Action]:
+        assert self._target is not None
+        body = b"".join(self._body)
+        answer = read_sized(self.facts.operation, body)
+        if not answer.ok:
+            return self._fail(BackendFaulted(self._target.name, "answer not readable"), now_ns, ended=True)
+        self._usage, self._finish_reasons = answer.usage, answer.finish_reasons
+        self._served = True
+        released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
+        head = Open(200, self._headers(b"application/json", length=len(body)))
+        return released + self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
+
+    def _rejected_end(self, _event: End, now_ns: int) -> list[Action]:
+        assert self._target is not None
+        assert self._status is not None
+        body = b"".join(self._body)
+        error = BackendRejected(self._target.name, f"status {self._status}")
+        error.context_length = dialects.is_context_length(self._status, body)
+        return self._fail(error, now_ns, ended=True, body=body)
+
+    def _lost(self, event: Lost, now_ns: int) -> list[Action]:
+        return self._fail(event.error, now_ns, ended=True)
+
+    def _too_slow(self, _event: Timer, now_ns: int) -> list[Action]:
+        assert self._target is not None
+        if self.state is State.CONNECTING:
+            return self._fail(BackendUnavailable(self._target.name, "connect timeout"), now_ns)
+        return self._fail(BackendTimeout(self._target.name, "timeout"), now_ns)
+
+    def _fail(
+        self, error: BackendError, now_ns: int, *, ended: bool = False, body: bytes | None = None
+    ) -> list[Action]:
+        """The attempt failed: try another backend, or give up. ended: the connection is over already.
+
+        body: of a rejected request's answer, which is the client's to read.
+        """
+        assert self._target is not None
+        actions = self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)
+        if isinstance(error, BackendUnavailable) and self._status is None:
+            actions.append(ConnectFailed(self._target.name, error.reason))
+        longer = self._longer_than
+        if isinstance(error, BackendRejected) and error.context_length:
+            self._longer_than = self._target.max_model_len or 0
+        untried = self._untried() if now_ns < self._total_deadline_ns() else []
+        left = min(self.limits.attempts_max - len(self._attempts), len(untried))
+        once = longer is None and bool(untried)
+        step = routing.after(error, committed=self._opened, attempts_left=max(left, 0), longer_wall=once)
+        if step is not Step.GIVE_UP:
+            self._fallback = routing.TOO_LONG if step is Step.LONGER_WALL else error.reason
+            self._spill = None
+            return actions + self._queue(now_ns)
+        return actions + self._give_up(error, body)
+
+    def _give_up(self, error: BackendError, body: bytes | None) -> list[Action]:
+        if isinstance(error, BackendRejected):
+            assert self._status is not None
+            tail, code = errors.rejected(self._status, body or b"")
+            head = Open(self._status, self._headers(b"application/json", length=len(tail)))
+            return self._conclude(Outcome.REFUSED, self._status, code, head=head, tail=tail)
+        timed_out = isinstance(error, BackendTimeout)
+        outcome = Outcome.TIMED_OUT if timed_out else Outcome.BACKEND_FAILED
+        return self._conclude_with(errors.from_backend(error), outcome)
+
+    # -- after the commit point
+
+    def _stream_data(self, event: Data, now_ns: int) -> list[Action]:
+        assert self._reader is not None
+        return self._read(self._reader.feed(event.data), now_ns)
+
+    def _read(self, out: bytes, now_ns: int) -> list[Action]:
+        """After a read: pass on what may go, and see where the stream stands."""
+        reader = self._reader
+        assert reader is not None
+        actions: list[Action] = []
+        if out:
+            self._response_bytes += len(out)
+            actions.append(Write(out))
+        if reader.events != self._events_seen:  # a comment is no sign of life
+            self._events_seen = reader.events
+            self.deadline_ns = min(now_ns + self.limits.between_events_ns, self._total_deadline_ns())
+        if reader.token:
+            if self._first_token_ns is None:
+                self._first_token_ns = self._last_token_ns = now_ns
+            elif not reader.finish_reasons:
+                self._last_token_ns = now_ns
+        if reader.error is not None:
+            assert self._target is not None
+            return actions + self._fail(BackendFaulted(self._target.name, "error event"), now_ns)
+        if reader.done:
+            self.state = State.ENDING
+            self.deadline_ns = now_ns + END_WAIT_NS
+        return actions
+
+    def _stream_end(self, _event: End, now_ns: int) -> list[Action]:
+        """The backend's body ended cleanly; it is an answer only if it says why it finished."""
+        assert self._reader is not None
+        assert self._target is not None
+        self._reader.close()
+        if not self._reader.finish_reasons and not self._reader.done:
+            return self._fail(BackendDisconnected(self._target.name, "ended early"), now_ns, ended=True)
+        return self._complete(now_ns, ended=True)
+
+    def _ending_data(self, event: Data, _now_ns: int) -> list[Action]:
+        assert self._reader is not None
+        self._reader.feed(event.data)  # dropped, and counted as mended
+        return []
+
+    def _ending_over(self, _event: Event, now_ns: int) -> list[Action]:
+        """[DONE] was seen; the connection's end, or its absence, changes nothing."""
+        return self._complete(now_ns, ended=isinstance(_event, End | Lost))
+
+    def _complete(self, now_ns: int, *, ended: bool) -> list[Action]:
+        assert self._reader is not None
+        released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=ended)
+        return released + self._conclude(Outcome.COMPLETED, 200, None, tail=self._reader.end)
+
+    # -- the client has gone, the gateway stops
+
+    def _gone_early(self, _event: ClientGone, _now_ns: int) -> list[Action]:
+        self._gone = True
+        return []
+
+    def _gone_queued(self, _event: ClientGone, now_ns: int) -> list[Action]:
+        self._gone = True
+        self._queue_wait_ns += now_ns - self._asked_ns
+        return [Leave(), *self._conclude(Outcome.CLIENT_GONE, None, None)]
+
+    def _gone_in_attempt(self, _event: ClientGone, now_ns: int) -> list[Action]:
+        """Stop the backend at once, unless only its usage is due."""
+        self._gone = True
+        if self.state is State.STREAMING and self._reader is not None and self._reader.finish_reasons:
+            self.state = State.DRAINING
+            self.deadline_ns = now_ns + END_WAIT_NS
+            return []
+        self._served = self.state is not State.CONNECTING  # the work was begun for this client
+        released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=False)
+        return released + self._conclude(Outcome.CLIENT_GONE, self._status, None)
+
+    def _gone_ending(self, _event: ClientGone, now_ns: int) -> list[Action]:
+        self._gone = True
+        return self._drained(_event, now_ns)
+
+    def _draining_data(self, event: Data, now_ns: int) -> list[Action]:
+        assert self._reader is not None
+        self._reader.feed(event.data)
+        return self._drained(event, now_ns) if self._reader.done else []
+
+    def _drained(self, event: Event, now_ns: int) -> list[Action]:
+        ended = isinstance(event, End | Lost)
+        released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=ended)
+        return released + self._conclude(Outcome.CLIENT_GONE, self._status, None)
+
+    def _gone_sealing(self, _event: ClientGone, _now_ns: int) -> list[Action]:
+        self._gone = True
+        return []
+
+    def _stopping_queued(self, event: Stopping, now_ns: int) -> list[Action]:
+        self._queue_wait_ns += now_ns - self._asked_ns
+        return [Leave(), *self._conclude_with(event.error, Outcome.BACKEND_FAILED)]
+
+    def _stopping(self, event: Stopping, now_ns: int) -> list[Action]:
+        released = self._end_attempt(AttemptOutcome.FAILED, event.error.code or "fault", now_ns, ended=False)
+        if self._gone:
+            return released + self._conclude(Outcome.CLIENT_GONE, self._status, None)
+        return released + self._conclude_with(event.error, Outcome.BACKEND_FAILED)
+
+    # -- the end
+
+    def _end_attempt(
+        self, outcome: AttemptOutcome, reason: str | None, now_ns: int, *, ended: bool
+    ) -> list[Action]:
+        """Close the books of the running attempt; its seat goes back at once."""
+        assert self._target is not None
+        if self._reader is not None:
+            self._usage = self._reader.usage
+            self._finish_reasons = self._reader.finish_reasons
+        self._ended_ns = now_ns
+        self._attempts.append(
+            AttemptRecord(
+                backend=self._target.name,
+                ended_ns=self._wall(now_ns),
+                error=reason,
+                first_event_ns=self._wall_or_none(self._first_event_ns),
+                instance_family=self._target.host.instance_family,
+                outcome=outcome,
+                reconnected=self._reconnected,
+                slot_ns=now_ns - self._started_ns,
+                started_ns=self._wall(self._started_ns),
+                status=self._status,
+                usage=self._usage,
+            )
+        )
+        release = Release(self._target.name)
+        return [release] if ended else [Abort(), release]
+
+    def _conclude_with(self, error: GatewayError, outcome: Outcome) -> list[Action]:
+        """End with an error of ours: as an answer if nothing has been sent, else as an event in the stream."""
+        if self._opened:
+            return self._conclude(outcome, 200, error.code, tail=errors.error_event(error))
+        body = errors.error_body(error)
+        head = Open(int(error.status), self._error_headers(error, len(body)))
+        return self._conclude(outcome, int(error.status), error.code, head=head, tail=body)
+
+    def _conclude(
+        self, outcome: Outcome, status: int | None, code: str | None, *, head: Open | None = None, tail: bytes = b""
+    ) -> list[Action]:
+        self.state = State.SEALING
+        self.deadline_ns = None
+        self._result = _Result(outcome=outcome, status=status, error_code=code, head=head, tail=tail)
+        return [Seal()]
+
+    def _sealed(self, _event: Sealed, _now_ns: int) -> list[Action]:
+        """The record is in the file: now the end may leave."""
+        self.state = State.DONE
+        result = self._result
+        assert result is not None
+        if self._gone:
+            return [Finish(b"")]
+        actions: list[Action] = [] if result.head is None else [result.head]
+        return [*actions, Finish(result.tail)]
+
+    def _unsealed(self, _event: Unrecorded, _now_ns: int) -> list[Action]:
+        """The record was lost: the client must not take this for the end of a good answer."""
+        self.state = State.DONE
+        error = errors.JournalFull("the call could not be recorded")
+        if self._opened:
+            return [Finish(errors.error_event(error))]
+        return self._answer(error)
+
+    def _answer(self, error: GatewayError) -> list[Action]:
+        body = errors.error_body(error)
+        return [Open(int(error.status), self._error_headers(error, len(body))), Finish(body)]
+
+    def _ignore(self, _event: Event, _now_ns: int) -> list[Action]:
+        return []
+
+    # -- what is written
+
+    def _headers(self, kind: bytes, *, length: int | None = None, stream: bool = False) -> list[tuple[bytes, bytes]]:
+        """Headers of an answer that a backend gave."""
+        assert self._target is not None
+        headers = [(b"content-type", kind), *self._own_headers()]
+        if length is not None:
+            headers.append((b"content-length", b"%d" % length))
+        if stream:
+            headers += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+        family = self._target.host.instance_family or "unknown"
+        headers.append((b"x-weighbridge-served-by", family.encode()))
+        if self._fallback is not None:
+            headers.append((b"x-weighbridge-fallback", self._fallback.encode()))
+        if self._spill is not None:
+            headers.append((b"x-weighbridge-spill", self._spill.encode()))
+        if ignored := self._ignored():
+            headers.append((b"x-weighbridge-ignored", ",".join(ignored).encode()))
+        return headers
+
+    def _error_headers(self, error: GatewayError, length: int) -> list[tuple[bytes, bytes]]:
+        headers = [(b"content-type", b"application/json"), *self._own_headers()]
+        headers.append((b"content-length", b"%d" % length))
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        return headers
+
+    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"x-request-id", self.facts.request_id.encode()),
+            (b"x-weighbridge-call-id", self.facts.call_id.encode()),
+        ]
+
+    def _ignored(self) -> tuple[str, ...]:
+        return dialects.ignored(self._target.host.instance_family, self.facts.keys) if self._target else ()
+
+    def admitted(self, seq: int, prev: str) -> record.Admitted:
+        """The `admitted` line."""
+        facts = self.facts
+        return record.Admitted(
+            admitted_ns=self._wall(self._admitted_ns),
+            at_ns=self._wall(self._admitted_ns),
+            body_bytes=facts.body_bytes,
+            call_id=facts.call_id,
+            key_id=facts.key_id,
+            model=facts.model,
+            model_requested=facts.model_requested,
+            operation=facts.operation,
+            params=facts.params,
+            prev=prev,
+            project=facts.project,
+            received_ns=self._wall(facts.received_ns),
+            request_id=facts.request_id,
+            seq=seq,
+            stream=facts.stream,
+            tags=facts.tags,
+            tenant=facts.tenant,
+            trace_id=facts.trace_id,
+        )
+
+    def record(self, seq: int, prev: str, now_ns: int) -> CallRecord:
+        """The fact of the call, as it stands at the flush: a client that has left by now saw no end."""
+        result = self._result
+        assert result is not None
+        if self._gone and result.outcome is Outcome.COMPLETED:
+            result.outcome = Outcome.CLIENT_GONE
+        facts, target = self.facts, self._target
+        host = target.host if target else None
+        last = self._attempts[-1] if self._attempts else None
+        slot_ns = last.slot_ns if last else None
+        priced = self._priced(slot_ns)
+        if not self._gone:
+            self._response_bytes += len(result.tail)
+        return CallRecord(
+            admitted_ns=self._wall(self._admitted_ns),
+            at_ns=self._wall(now_ns),
+            attempts=tuple(self._attempts),
+            backend=target.name if target else None,
+            backend_ended_ns=self._wall_or_none(self._ended_ns),
+            body_bytes=facts.body_bytes,
+            call_id=facts.call_id,
+            cost_pusd=priced.cost_pusd if priced else 0,
+            dispatched_ns=self._wall_or_none(self._dispatched_ns),
+            error_code=result.error_code,
+            fallback_reason=self._fallback,
+            finish_reasons=self._finish_reasons,
+            finished_ns=self._wall(now_ns),
+            first_token_ns=self._wall_or_none(self._first_token_ns),
+            identity_digest=target.identity_digest if target else None,
+            identity_source=host.identity_source if host else "unknown",
+            instance_family=host.instance_family if host else None,
+            instances=host.instances if host else (),
+            key_id=facts.key_id,
+            last_token_ns=self._wall_or_none(self._last_token_ns),
+            mended=self._reader.mended if self._reader else (),
+            model=facts.model,
+            model_requested=facts.model_requested,
+            neuron_version=host.neuron_version if host else None,
+            operation=facts.operation,
+            outcome=result.outcome,
+            params=facts.params,
+            params_ignored=self._ignored(),
+            plan=record.Plan(
+                able=tuple(candidate.target.name for candidate in self._plan.able), left_out=self._plan.left_out
+            ),
+            prev=prev,
+            price_basis=priced.price_basis if priced else None,
+            project=facts.project,
+            queue_wait_ns=self._queue_wait_ns,
+            rate_card=priced.rate_card if priced else None,
+            received_ns=self._wall(facts.received_ns),
+            request_id=facts.request_id,
+            response_bytes=self._response_bytes,
+            seq=seq,
+            simulated=host.simulated if host else None,
+            slot_ns=slot_ns,
+            slots=target.slots if target else None,
+            spill_reason=self._spill,
+            status=result.status,
+            stream=facts.stream,
+            tags=facts.tags,
+            tenant=facts.tenant,
+            tier=self._tier if target else None,
+            tpot_ns=self._tpot_ns(),
+            trace_id=facts.trace_id,
+            ttft_ns=self._first_token_ns - facts.received_ns if self._first_token_ns is not None else None,
+            unpriced_reason=priced.unpriced_reason if priced else None,
+            usage=self._usage if self._served else UNKNOWN,
+            warm_state=("cold" if target.cold else "warm") if target else None,
+        )
+
+    def _priced(self, slot_ns: int | None) -> Priced | None:
+        """The price of an answer, or of a part of one; None: the call was served nothing, and costs nothing."""
+        if self._served and self._target is not None:
+            return pricing.price(self._target.tariff, self._usage, slot_ns)
+        return None
+
+    def _tpot_ns(self) -> int | None:
+        tokens = self._usage.completion_tokens
+        if self._first_token_ns is None or self._last_token_ns is None or tokens is None or tokens < 2:
+            return None
+        return units.div_half_up(self._last_token_ns - self._first_token_ns, tokens - 1)
+
+    def _wall(self, now_ns: int) -> int:
+        return now_ns + self.facts.wall_offset_ns
+
+    def _wall_or_none(self, now_ns: int | None) -> int | None:
+        return None if now_ns is None else self._wall(now_ns)
+
+
+def _attempt_outcome(error: BackendError) -> AttemptOutcome:
+    match error:
+        case BackendUnavailable():
+            return AttemptOutcome.UNAVAILABLE
+        case BackendTimeout():
+            return AttemptOutcome.TIMED_OUT
+        case BackendRejected():
+            return AttemptOutcome.REFUSED
+    return AttemptOutcome.FAILED
+
+
+def _seat_too_late(_call: Call, event: Granted, _now_ns: int) -> list[Action]:
+    return [Release(event.backend)]
+
+
+def _impossible(call: Call, event: Event, _now_ns: int) -> list[Action]:
+    raise AssertionError(f"{type(event).__name__} in {call.state}")
+
+
+def _table() -> dict[tuple[State, type[Event]], Handler]:
+    """All pairs. What a driver cannot bring about by the order of its work is impossible; a late event is ignored."""
+    c, s = Call, State
+    table: dict[tuple[State, type[Event]], Handler] = {}
+    for state in State:
+        for event in (Admitted, Connected, Head, Data, End, Lost, Sealed, Unrecorded):
+            table[state, event] = _impossible
+        for event in (Timer, ClientGone, Stopping):
+            table[state, event] = c._ignore
+        table[state, Granted] = _seat_too_late
+    table |= {
+        (s.ADMITTING, Admitted): c._admitted,
+        (s.ADMITTING, Unrecorded): c._not_admitted,
+        (s.ADMITTING, ClientGone): c._gone_early,
+        (s.QUEUED, Granted): c._granted,
+        (s.QUEUED, Timer): c._waited,
+        (s.QUEUED, ClientGone): c._gone_queued,
+        (s.QUEUED, Stopping): c._stopping_queued,
+        (s.CONNECTING, Connected): c._connected,
+        (s.WAITING, Connected): c._connected,
+        (s.WAITING, Head): c._head,
+        (s.HELD, Data): c._held_data,
+        (s.HELD, End): c._held_end,
+        (s.SIZED, Data): c._gather,
+        (s.SIZED, End): c._sized_end,
+        (s.REJECTED, Data): c._gather,
+        (s.REJECTED, End): c._rejected_end,
+        (s.STREAMING, Data): c._stream_data,
+        (s.STREAMING, End): c._stream_end,
+        (s.ENDING, Data): c._ending_data,
+        (s.ENDING, End): c._ending_over,
+        (s.ENDING, Lost): c._ending_over,
+        (s.ENDING, Timer): c._ending_over,
+        (s.ENDING, ClientGone): c._gone_ending,
+        (s.ENDING, Stopping): c._ending_over,
+        (s.DRAINING, Data): c._draining_data,
+        (s.DRAINING, End): c._drained,
+        (s.DRAINING, Lost): c._drained,
+        (s.DRAINING, Timer): c._drained,
+        (s.DRAINING, Stopping): c._drained,
+        (s.SEALING, ClientGone): c._gone_sealing,
+        (s.SEALING, Sealed): c._sealed,
+        (s.SEALING, Unrecorded): c._unsealed,
+    }
+    for state in (s.CONNECTING, s.WAITING, s.HELD, s.SIZED, s.REJECTED, s.STREAMING):
+        table[state, Lost] = c._lost
+        table[state, Timer] = c._too_slow
+        table[state, ClientGone] = c._gone_in_attempt
+        table[state, Stopping] = c._stopping
+    return table
+
+
+TABLE = _table()

@@ -1,0 +1,312 @@
+"""The OpenAI face: a request in, a call started, or an error in OpenAI's shape.
+
+The generating paths are raw ASGI, reached before Starlette's routing (app.py); the rest are ordinary endpoints.
+"""
+
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+import msgspec
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from backends.registry import Registry
+from gateway import errors, relay, routing
+from gateway.auth import Keys, Principal
+from gateway.call import Call, Facts, Limits
+from gateway.errors import GatewayError
+from gateway.queueing import Seats
+from gateway.relay import Relay, Services
+from gateway.routing import TOO_LONG, Target, View
+from gateway.wire import Ask, read_ask
+from metering import record
+from metering.record import Refused
+
+BODY_BYTES_MAX = 32 * 1024 * 1024
+"""Bodies are read whole; images travel in them as base64."""
+
+OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
+"""Path → operation, as records and the reader name it."""
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """Backends tried together, by name."""
+
+    backends: tuple[str, ...]
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A model this gateway serves: its id and names, the tiers, and the deadlines of its calls."""
+
+    id: str
+    owner: str | None
+    tiers: tuple[Tier, ...]
+    limits: Limits
+
+
+class OpenAIApi:
+    """What the OpenAI face needs of the worker.
+
+    models: by id and by alias. created_s: when this worker started, in seconds since 1970.
+    """
+
+    def __init__(
+        self, *, services: Services, keys: Keys, models: Mapping[str, Served], targets: "Targets", created_s: int
+    ) -> None:
+        self._services = services
+        self._keys = keys
+        self._models = models
+        self._targets = targets
+        self._created_s = created_s
+
+    async def generate(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve POST on one of OPERATIONS."""
+        headers = dict(scope["headers"])
+        visit = _Visit(request_id=_request_id(headers), operation=OPERATIONS[scope["path"]])
+        try:
+            started = await self._start(scope, headers, receive, visit)
+        except GatewayError as error:
+            self._refuse(error, visit)
+            await _send_error(send, error, visit.request_id)
+            return
+        if started is not None:
+            await started.run(receive, send)
+
+    async def _start(
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, visit: "_Visit"
+    ) -> Relay | None:
+        """Everything before admission. returns: the call, or None if the client left while sending its body."""
+        if scope["method"] != "POST":
+            raise errors.MethodNotAllowed("use POST")
+        visit.principal = principal = self._keys.principal(headers.get(b"authorization"))
+        principal.require("inference")
+        _check_media(headers)
+        body = await _read_body(receive)
+        if body is None:
+            return None
+        received_ns = self._services.clock()
+        ask = read_ask(body)
+        served = self._models.get(ask.model)
+        if served is None:
+            raise errors.ModelNotFound(f"the model {_shown(ask.model)} does not exist here", param="model")
+        visit.model = served.id
+        plan = self._plan(served, ask)
+        names = [candidate.target.name for candidate in plan.able]
+        if self._services.seats.full(served.id, names):
+            raise errors.NoBackend("too many calls of this model are waiting; try again", retry_after_s=1)
+        if not self._services.recorder.has_room():
+            raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
+        facts = Facts(
+            call_id=self._services.recorder.next_call_id(),
+            request_id=visit.request_id,
+            trace_id=_trace_id(headers),
+            tenant=principal.tenant,
+            project=principal.project,
+            key_id=principal.key_id,
+            tags=principal.tags,
+            operation=visit.operation,
+            model=served.id,
+            model_requested=ask.model[:256],
+            stream=ask.stream,
+            include_usage=ask.include_usage,
+            keys=ask.keys,
+            params=record.Params(max_tokens=ask.max_tokens, n=ask.n),
+            body_bytes=len(body),
+            received_ns=received_ns,
+            wall_offset_ns=time.time_ns() - self._services.clock(),
+        )
+        request = relay.Request(path=scope["path"], headers=_headers_up(headers, visit.request_id), body=body, ask=ask)
+        return Relay(self._services, Call(facts, plan, served.limits), request)
+
+    def _plan(self, served: Served, ask: Ask) -> routing.Plan:
+        plan = routing.plan(self._targets.views(served), max_tokens=ask.max_tokens)
+        if plan.able:
+            return plan
+        if plan.left_out and all(left.reason == TOO_LONG for left in plan.left_out):
+            raise errors.ContextTooLong("max_tokens does not fit the length this model serves", param="max_tokens")
+        raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
+
+    def _refuse(self, error: GatewayError, visit: "_Visit") -> None:
+        principal = visit.principal
+
+        def line(seq: int, prev: str) -> Refused:
+            return Refused(
+                at_ns=time.time_ns(),
+                error_code=error.code,
+                key_id=principal.key_id if principal else None,
+                model=visit.model,
+                operation=visit.operation,
+                prev=prev,
+                reason=type(error).__name__,
+                request_id=visit.request_id,
+                seq=seq,
+                status=int(error.status),
+                tenant=principal.tenant if principal else None,
+            )
+
+        self._services.recorder.note(line)
+
+    async def models(self, request: StarletteRequest) -> Response:
+        """GET /v1/models: every model by its id; aliases are understood, not listed."""
+        self._keys.principal(authorization(request)).require("inference")
+        served = {model.id: model for model in self._models.values()}
+        cards = [self._card(model) for _, model in sorted(served.items())]
+        return json_response({"object": "list", "data": cards})
+
+    async def model(self, request: StarletteRequest) -> Response:
+        """GET /v1/models/{id}."""
+        self._keys.principal(authorization(request)).require("inference")
+        served = self._models.get(request.path_params["model"])
+        if served is None:
+            raise errors.ModelNotFound("the model does not exist here", param="model")
+        return json_response(self._card(served))
+
+    def _card(self, served: Served) -> dict[str, object]:
+        lengths = [view.target.max_model_len for view in self._targets.views(served)]
+        known = [length for length in lengths if length is not None]
+        return {
+            "id": served.id,
+            "object": "model",
+            "created": self._created_s,
+            "owned_by": served.owner or "weighbridge",
+            "max_model_len": max(known) if known else None,
+        }
+
+
+class Targets:
+    """What is known now of every backend, as calls of each model see it."""
+
+    def __init__(self, registry: Registry, seats: Seats) -> None:
+        self._registry = registry
+        self._seats = seats
+        self._targets: dict[tuple[str, str], Target] = {}
+
+    def set(self, model: str, target: Target) -> None:
+        """Replace what is known of a backend for the calls of a model."""
+        self._targets[model, target.name] = target
+
+    def views(self, served: Served) -> Sequence[View]:
+        """The backends of a model with this worker's load on them, tier by tier."""
+        views = []
+        for number, tier in enumerate(served.tiers):
+            for name in tier.backends:
+                entry = self._registry.entries[name]
+                target = self._targets[served.id, name]
+                views.append(
+                    View(
+                        target=msgspec.structs.replace(target, cold=entry.cold) if target.cold != entry.cold else target,
+                        tier=number,
+                        state=entry.health.state,
+                        in_flight=self._seats.taken(name),
+                        cap=self._seats.cap(name),
+                    )
+                )
+        return views
+
+
+class _Visit(msgspec.Struct, kw_only=True):
+    """What is known of a request so far, should it be refused."""
+
+    request_id: str
+    operation: str
+    principal: Principal | None = None
+    model: str | None = None
+
+
+def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
+    """A JSON answer of our own."""
+    return Response(msgspec.json.encode(content), status_code=int(status), media_type="application/json")
+
+
+async def render(request: StarletteRequest, error: Exception) -> Response:
+    """A GatewayError of an ordinary endpoint, in OpenAI's shape."""
+    assert isinstance(error, GatewayError)
+    headers = {"x-request-id": _request_id(dict(request.scope["headers"]))}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    return Response(
+        errors.error_body(error), status_code=int(error.status), headers=headers, media_type="application/json"
+    )
+
+
+async def _send_error(send: Send, error: GatewayError, request_id: str) -> None:
+    body = errors.error_body(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", request_id.encode()),
+    ]
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % error.retry_after_s))
+    if isinstance(error, errors.MethodNotAllowed):
+        headers.append((b"allow", b"POST"))
+    if isinstance(error, errors.UnknownKey):
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": int(error.status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _read_body(receive: Receive) -> bytes | None:
+    """The whole body; None if the client left. Raises BodyTooLarge."""
+    parts: list[bytes] = []
+    total = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part = message.get("body", b"")
+        total += len(part)
+        if total > BODY_BYTES_MAX:
+            raise errors.BodyTooLarge(f"the body is larger than {BODY_BYTES_MAX} bytes")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _check_media(headers: Mapping[bytes, bytes]) -> None:
+    """JSON only: a browser can send text/plain across sites without asking."""
+    media, _, params = headers.get(b"content-type", b"application/json").partition(b";")
+    if media.strip().lower() != b"application/json":
+        raise errors.WrongMediaType("content-type must be application/json")
+    charset = params.strip().lower().removeprefix(b"charset=").strip(b'"')
+    if charset not in (b"", b"utf-8"):
+        raise errors.WrongMediaType("the charset must be utf-8")
+    if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        raise errors.WrongMediaType("compressed bodies are not read; send the JSON as it is")
+
+
+def authorization(request: StarletteRequest) -> bytes | None:
+    """The header as it came."""
+    value = request.headers.get("authorization")
+    return value.encode("latin-1") if value is not None else None
+
+
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The client's own id if it is a plain one, else a new one."""
+    given = headers.get(b"x-request-id", b"")
+    return given.decode() if _REQUEST_ID.fullmatch(given) else f"req-{secrets.token_hex(12)}"
+
+
+def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
+    match = _TRACEPARENT.fullmatch(headers.get(b"traceparent", b""))
+    return match[1].decode() if match else None
+
+
+def _headers_up(headers: Mapping[bytes, bytes], request_id: str) -> relay.Headers:
+    """The allow-list of what a backend sees; never the client's key or cookies."""
+    up = [(b"x-request-id", request_id.encode())]
+    if _trace_id(headers) is not None:
+        up.append((b"traceparent", headers[b"traceparent"]))
+    return up
+
+
+def _shown(name: str) -> str:
+    """A client's text for a message to that client: bounded."""
+    return repr(name if len(name) <= 100 else name[:100] + "…")

@@ -1,0 +1,113 @@
+"""The operators' face: alive, ready and why not, metrics, version.
+
+On the main port /metrics needs a key with the scope `operator`; on `ops.listen` it is open.
+"""
+
+import asyncio
+import importlib.metadata
+import pathlib
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from backends.health import State
+from backends.registry import Registry
+from gateway.auth import Keys
+from gateway.openai_api import Served, authorization, json_response
+from metering import metrics
+from metering.recorder import Recorder
+
+
+class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend as /readyz shows it."""
+
+    name: str
+    state: State
+    reason: str
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of /readyz. reasons: why calls cannot be served; empty when ready."""
+
+    ready: bool
+    reasons: tuple[str, ...]
+    models: dict[str, bool]
+    backends: tuple[BackendStatus, ...]
+
+
+class Ops:
+    """What the operators' face needs of the worker."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        recorder: Recorder,
+        models: tuple[Served, ...],
+        pages_dir: pathlib.Path,
+        before_scrape: Callable[[], None],
+    ) -> None:
+        self._registry = registry
+        self._recorder = recorder
+        self._models = models
+        self._pages_dir = pages_dir
+        self._before_scrape = before_scrape
+
+    def routes(self, keys: Keys | None) -> list[Route]:
+        """keys: who may read /metrics; None: everybody, on a port of its own."""
+
+        async def metrics_page(request: Request) -> Response:
+            if keys is not None:
+                keys.principal(authorization(request)).require("operator")
+            return await self._metrics(request)
+
+        return [
+            Route("/healthz", self._healthz, methods=["GET", "HEAD"]),
+            Route("/readyz", self._readyz, methods=["GET", "HEAD"]),
+            Route("/version", self._version, methods=["GET", "HEAD"]),
+            Route("/metrics", metrics_page, methods=["GET", "HEAD"]),
+        ]
+
+    async def _healthz(self, _request: Request) -> Response:
+        """The process answers; nothing more."""
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, _request: Request) -> Response:
+        """200 if at least one model can be served and recorded, else 503, with the reasons."""
+        found = self.readiness()
+        return json_response(found, status=200 if found.ready else 503)
+
+    def readiness(self) -> Readiness:
+        """Which models can be served now, and what stands in the way of the others."""
+        entries = self._registry.entries
+        models = {
+            model.id: any(
+                entries[name].health.state is State.READY for tier in model.tiers for name in tier.backends
+            )
+            for model in self._models
+        }
+        reasons = [f"model {name}: no backend is ready" for name, able in models.items() if not able]
+        recordable = self._recorder.has_room()
+        if not recordable:
+            reasons.append("the journal is full" if self._recorder.dead is None else "the journal cannot be written")
+        return Readiness(
+            ready=any(models.values()) and recordable,
+            reasons=tuple(reasons),
+            models=models,
+            backends=tuple(
+                BackendStatus(name=name, state=entry.health.state, reason=entry.health.reason)
+                for name, entry in entries.items()
+            ),
+        )
+
+    async def _version(self, _request: Request) -> Response:
+        return json_response({"version": importlib.metadata.version("weighbridge")})
+
+    async def _metrics(self, request: Request) -> Response:
+        """The sum of all workers' pages, whichever worker is asked. Read in a thread: a page may have to be read again."""
+        self._before_scrape()
+        text, kind = await asyncio.to_thread(metrics.exposition, self._pages_dir, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})

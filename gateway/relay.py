@@ -1,0 +1,276 @@
+"""The plain driver: carries out the call machine's actions under any ASGI server.
+
+Events come from the upstream's callbacks, the journal's flush, the seats, the sweep and the client's side;
+each is fed to the machine on the loop, at once and in order. What goes to the client is gathered and
+sent by the request's own task, so a slow client holds up nobody: above DOWN_BYTES_HIGH the backend's socket is not read.
+"""
+
+import asyncio
+import collections
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from backends.errors import BackendError
+from backends.registry import Registry
+from backends.upstream import Attempt
+from gateway import call as machine
+from gateway import errors
+from gateway.call import Call
+from gateway.logs import log
+from gateway.queueing import Seats, Ticket
+from gateway.routing import Target
+from gateway.wire import Ask, splice
+from metering.record import Line
+from metering.recorder import Recorder
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+DOWN_BYTES_HIGH = 256 * 1024
+"""Bytes that may wait for a slow client; above it its backend is not read until they have left."""
+
+logger = logging.getLogger("weighbridge.relay")
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call of this worker shares. open: calls not over yet; clock: monotonic ns."""
+
+    recorder: Recorder
+    seats: Seats
+    registry: Registry
+    clock: Callable[[], int]
+    open: "set[Relay]"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes up, whichever backend takes it."""
+
+    path: str
+    headers: Headers
+    body: bytes
+    ask: Ask
+
+
+class Relay:
+    """One call on its way through this worker."""
+
+    def __init__(self, services: Services, call: Call, request: Request) -> None:
+        self.call = call
+        self._services = services
+        self._request = request
+        self._ticket = Ticket(call.facts.model, self._granted)
+        self._events: collections.deque[machine.Event] = collections.deque()
+        self._busy = False
+        self._attempt: Attempt | None = None
+        self._backend: str | None = None
+        self._head: machine.Open | None = None
+        self._down: list[bytes] = []
+        self._down_bytes = 0
+        self._paused = False
+        self._finished = False
+        self._over = False
+        self._client_gone = False
+        self._wake = asyncio.Event()
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        """Serve the call. Returns when its end has been sent, or the client has gone."""
+        self._services.open.add(self)
+        watcher = asyncio.create_task(self._watch(receive))
+        try:
+            self._act(self.call.start(self._services.clock()))
+            while not self._over and not self._client_gone:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._send_down(send)
+        finally:
+            watcher.cancel()
+            self.feed(machine.ClientGone())  # over by now, unless the server gave the client up
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._client_gone = True
+        self.feed(machine.ClientGone())
+        self._wake.set()
+
+    async def _send_down(self, send: Send) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            await send({"type": "http.response.start", "status": head.status, "headers": list(head.headers)})
+        while self._down or (self._finished and not self._over):
+            pieces, self._down, self._down_bytes = self._down, [], 0
+            self._over = self._finished
+            await send({"type": "http.response.body", "body": b"".join(pieces), "more_body": not self._over})
+            if self._paused and self._attempt is not None:
+                self._paused = False
+                self._attempt.resume()
+
+    # -- events
+
+    def feed(self, event: machine.Event) -> None:
+        """Give the machine an event and do what it says. Events that this brings about are taken in turn."""
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events:
+                self._act(self.call.handle(self._events.popleft(), self._services.clock()))
+        except Exception as error:  # noqa: BLE001  our own mistake must still end in one record and a free seat
+            self._events.clear()
+            log(logger, logging.ERROR, "fault in a call", call_id=self.call.facts.call_id, error=repr(error))
+            self._act(self.call.handle(machine.Stopping(error=errors.Fault("internal error")), self._services.clock()))
+        finally:
+            self._busy = False
+
+    def sweep(self, now_ns: int) -> None:
+        """Called ten times a second: has the call's deadline passed?"""
+        deadline_ns = self.call.deadline_ns
+        if deadline_ns is not None and now_ns >= deadline_ns:
+            self.feed(machine.Timer())
+
+    def _granted(self, backend: str) -> None:
+        self.feed(machine.Granted(backend=backend))
+
+    # -- actions
+
+    def _act(self, actions: list[machine.Action]) -> None:
+        for action in actions:
+            ACTIONS[type(action)](self, action)
+
+    def _admit(self, _action: machine.Admit) -> None:
+        self._services.recorder.append(_AdmittedEntry(self))
+
+    def _ask(self, action: machine.Ask) -> None:
+        backend = self._services.seats.ask(self._ticket, action.wants)
+        if backend is not None:
+            self.feed(machine.Granted(backend=backend))
+
+    def _leave(self, _action: machine.Leave) -> None:
+        self._services.seats.leave(self._ticket)
+
+    def _connect(self, action: machine.Connect) -> None:
+        body = self._body(action.target)
+        self._backend = action.target.name
+        upstream = self._services.registry.entries[action.target.name].upstream
+        listener = _Listener(self, action.attempt)
+        self._attempt = upstream.send("POST", self._request.path, self._request.headers, body, listener)
+
+    def _body(self, target: Target) -> bytes:
+        ask = self._request.ask
+        model = None if target.served_model == ask.model else target.served_model
+        return splice(self._request.body, ask, model=model, include_usage=ask.stream and not ask.include_usage)
+
+    def _abort(self, _action: machine.Abort) -> None:
+        if self._attempt is not None:
+            self._attempt.abort()
+
+    def _release(self, action: machine.Release) -> None:
+        waiting = self._services.seats.release(action.backend)
+        if waiting is not None:
+            waiting.granted(action.backend)
+
+    def _connect_failed(self, action: machine.ConnectFailed) -> None:
+        self._services.registry.connect_failed(action.backend, action.reason)
+
+    def _open(self, action: machine.Open) -> None:
+        if action.status == HTTPStatus.OK and self._backend is not None:
+            self._services.registry.answered(self._backend)
+        self._head = action
+        self._wake.set()
+
+    def _write(self, action: machine.Write) -> None:
+        self._down.append(action.data)
+        self._down_bytes += len(action.data)
+        if self._down_bytes > DOWN_BYTES_HIGH and not self._paused and self._attempt is not None:
+            self._paused = True
+            self._attempt.pause()
+        self._wake.set()
+
+    def _seal(self, _action: machine.Seal) -> None:
+        self._services.recorder.append(_CallEntry(self))
+
+    def _finish(self, action: machine.Finish) -> None:
+        if action.data:
+            self._down.append(action.data)
+        self._finished = True
+        self._services.open.discard(self)
+        self._wake.set()
+
+
+ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
+    machine.Admit: Relay._admit,
+    machine.Ask: Relay._ask,
+    machine.Leave: Relay._leave,
+    machine.Connect: Relay._connect,
+    machine.Abort: Relay._abort,
+    machine.Release: Relay._release,
+    machine.ConnectFailed: Relay._connect_failed,
+    machine.Open: Relay._open,
+    machine.Write: Relay._write,
+    machine.Seal: Relay._seal,
+    machine.Finish: Relay._finish,
+}
+
+
+class _Entry:
+    """A line on its way into the journal, with the call that waits for it."""
+
+    __slots__ = ("_relay",)
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def failed(self, _error: OSError) -> None:
+        self._relay.feed(machine.Unrecorded())
+
+
+class _AdmittedEntry(_Entry):
+    __slots__ = ()
+
+    def line(self, seq: int, prev: str) -> Line:
+        return self._relay.call.admitted(seq, prev)
+
+    def written(self) -> None:
+        self._relay.feed(machine.Admitted())
+
+
+class _CallEntry(_Entry):
+    __slots__ = ()
+
+    def line(self, seq: int, prev: str) -> Line:
+        return self._relay.call.record(seq, prev, self._relay._services.clock())
+
+    def written(self) -> None:
+        self._relay.feed(machine.Sealed())
+
+
+class _Listener:
+    """Turns an attempt's callbacks into events that carry its number."""
+
+    __slots__ = ("_number", "_relay")
+
+    def __init__(self, relay: Relay, number: int) -> None:
+        self._relay = relay
+        self._number = number
+
+    def connected(self) -> None:
+        self._relay.feed(machine.Connected(self._number))
+
+    def head(self, status: int, headers: Headers) -> None:
+        self._relay.feed(machine.Head(self._number, status=status, headers=headers))
+
+    def data(self, data: bytes) -> None:
+        self._relay.feed(machine.Data(self._number, data=data))
+
+    def end(self) -> None:
+        self._relay.feed(machine.End(self._number))
+
+    def lost(self, error: BackendError) -> None:
+        self._relay.feed(machine.Lost(self._number, error=error))

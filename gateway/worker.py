@@ -1,0 +1,118 @@
+"""One worker process: takes what the supervisor hands over, serves until told to stop.
+
+Started by exec with three inherited descriptors: the resolved configuration as JSON, a listening
+socket that the supervisor keeps, and one end of a socket pair (gateway/control.py). The end of
+that pair is the end of the supervisor: the worker then stops too.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import uvicorn
+import uvloop
+
+from gateway import control, logs
+from gateway.app import Worker, create_apps
+from gateway.config import Config
+from gateway.logs import log
+
+DRAIN_S = 25
+"""How long running answers may go on after the signal to stop; then each ends with a record and an error event."""
+
+KEEP_ALIVE_S = 75
+"""Idle client connections: longer than the 60 s of the usual load balancers, so that they close first."""
+
+logger = logging.getLogger("weighbridge.worker")
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers: two servers share this process, and the supervisor speaks to it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def server(app: object, *, lifespan: str) -> Server:
+    """uvicorn as perf.md recommends it: httptools, no access log, no proxy headers."""
+    return Server(
+        uvicorn.Config(
+            app,  # type: ignore[arg-type]
+            http="httptools",
+            ws="none",
+            lifespan=lifespan,  # type: ignore[arg-type]
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=DRAIN_S,
+        )
+    )
+
+
+async def serve(args: argparse.Namespace, config: Config) -> int:
+    """Serve until SIGTERM, a `drain` message, or the end of the supervisor. returns: the exit code."""
+    assert config.redis.url is not None
+    loop = asyncio.get_running_loop()
+    failed = False
+    servers: list[Server] = []
+
+    def stop() -> None:
+        for one in servers:
+            one.should_exit = True
+
+    def dead() -> None:
+        nonlocal failed
+        failed = True
+        stop()
+
+    line = await control.connect(args.control_fd, on_drain=stop, on_end=stop)
+    worker = Worker(
+        index=args.index,
+        workers=args.workers,
+        config=config,
+        redis_url=config.redis.url,
+        ready=line.ready,
+        behind=line.behind,
+        dead=dead,
+    )
+    main_app, ops_app = create_apps(worker)
+    servers.append(server(main_app, lifespan="on"))
+    sockets = [socket.socket(fileno=args.socket_fd)]
+    if args.ops_fd is not None:
+        servers.append(server(ops_app, lifespan="off"))
+        sockets.append(socket.socket(fileno=args.ops_fd))
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    await asyncio.gather(*(one.serve(sockets=[sock]) for one, sock in zip(servers, sockets, strict=True)))
+    if not servers[0].started:
+        log(logger, logging.ERROR, "worker could not start")
+        return 1
+    return 1 if failed else 0
+
+
+def main() -> int:
+    """Entry of `python -m gateway.worker`; see supervisor.py for who calls it."""
+    parser = argparse.ArgumentParser(prog="weighbridge-worker", description=__doc__)
+    for name in ("--config-fd", "--socket-fd", "--control-fd", "--index", "--workers"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--ops-fd", type=int)
+    args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor speaks for it
+    logs.set_up(sys.stderr, worker=args.index)
+    with os.fdopen(args.config_fd, "rb") as file:
+        config = msgspec.json.decode(file.read(), type=Config)
+    return uvloop.run(serve(args, config))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

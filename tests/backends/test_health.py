@@ -1,0 +1,42 @@
+"""The state of a backend: the table in health.py, row by row."""
+
+import pytest
+
+from backends.health import Health, State, connect_failed, passed, said_no
+
+STARTING, READY, DOWN = (Health(state=state) for state in State)
+
+
+@pytest.mark.parametrize(
+    ("before", "after_pass", "after_no", "after_connect"),
+    [
+        (STARTING, State.READY, State.STARTING, State.STARTING),
+        (READY, State.READY, State.DOWN, State.READY),
+        (DOWN, State.READY, State.DOWN, State.DOWN),
+    ],
+)
+def test_the_table(before: Health, after_pass: State, after_no: State, after_connect: State) -> None:
+    assert passed(before).state is after_pass
+    assert said_no(before, "/health says 503").state is after_no
+    assert connect_failed(before, "connect refused").state is after_connect
+
+
+def test_the_third_connect_failure_in_a_row_is_down() -> None:
+    health = passed(STARTING)
+    for expected in (State.READY, State.READY, State.DOWN):
+        health = connect_failed(health, "connect refused")
+        assert health.state is expected
+    assert health.reason == "connect refused (3 in a row)"
+
+
+def test_a_probe_that_passes_breaks_the_row() -> None:
+    health = connect_failed(connect_failed(passed(STARTING), "x"), "x")
+    health = connect_failed(passed(health), "x")
+    assert health.state is State.READY
+
+
+def test_a_long_compile_never_reads_as_death() -> None:
+    health = STARTING
+    for _ in range(1000):
+        health = connect_failed(health, "connect refused")
+    assert health.state is State.STARTING

@@ -1,0 +1,561 @@
+"""The call machine: every (state, event) pair, the laws, and the paths that people meet."""
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.errors import BackendDisconnected, BackendUnavailable
+from gateway import call as m
+from gateway import errors
+from gateway.call import TABLE, Call, State
+from metering.record import AttemptOutcome, Outcome
+from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, SECOND, World, facts, plan, target
+
+
+def event(delta: dict | None = None, *, finish: str | None = None, **more: object) -> bytes:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m1", "choices": choices, **more}
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+ROLE, HE, LLO = event({"role": "assistant", "content": ""}), event({"content": "he"}), event({"content": "llo"})
+FINISH, USAGE_EVENT, DONE = event({}, finish="stop"), event(usage=USAGE), b"data: [DONE]\n\n"
+STREAM = (ROLE, HE, LLO, FINISH, USAGE_EVENT, DONE)
+BODY = msgspec.json.encode(
+    {"id": "c1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+     "usage": USAGE}
+)  # fmt: skip
+
+A, B, GPU = target("a"), target("b"), target("gpu", family="g6e", length=8192)
+
+
+def world(*tiers, stream=True, include_usage=False, seats=None) -> World:
+    call = Call(facts(stream=stream, include_usage=include_usage), plan(*(tiers or ((A, B), (GPU,)))), LIMITS)
+    return World(call, seats=seats)
+
+
+# -- how each state is reached, for the table test
+
+
+def admitting() -> World:
+    return world()
+
+
+def queued() -> World:
+    w = world(seats={"a": 0, "b": 0})
+    w.flush()
+    return w
+
+
+def connecting() -> World:
+    w = world()
+    w.flush()
+    return w
+
+
+def waiting() -> World:
+    w = connecting()
+    w.feed(m.Connected(w.attempt))
+    return w
+
+
+def held() -> World:
+    w = connecting()
+    w.answer(200, HEAD_SSE)
+    return w
+
+
+def sized() -> World:
+    w = world(stream=False)
+    w.flush()
+    w.answer(200, HEAD_JSON)
+    return w
+
+
+def rejected() -> World:
+    w = connecting()
+    w.answer(400, HEAD_JSON)
+    return w
+
+
+def streaming() -> World:
+    w = connecting()
+    w.answer(200, HEAD_SSE, ROLE, HE)
+    return w
+
+
+def ending() -> World:
+    w = connecting()
+    w.answer(200, HEAD_SSE, *STREAM)
+    return w
+
+
+def draining() -> World:
+    w = connecting()
+    w.answer(200, HEAD_SSE, ROLE, HE, FINISH)
+    w.feed(m.ClientGone())
+    return w
+
+
+def sealing() -> World:
+    w = ending()
+    w.end()
+    return w
+
+
+def done() -> World:
+    w = sealing()
+    w.flush()
+    return w
+
+
+REACH = {
+    State.ADMITTING: admitting, State.QUEUED: queued, State.CONNECTING: connecting, State.WAITING: waiting,
+    State.HELD: held, State.SIZED: sized, State.REJECTED: rejected, State.STREAMING: streaming, State.ENDING: ending,
+    State.DRAINING: draining, State.SEALING: sealing, State.DONE: done,
+}  # fmt: skip
+
+EVENTS = {
+    m.Admitted: lambda n: m.Admitted(),
+    m.Granted: lambda n: m.Granted(backend="b"),
+    m.Connected: lambda n: m.Connected(n),
+    m.Head: lambda n: m.Head(n, status=200, headers=HEAD_SSE),
+    m.Data: lambda n: m.Data(n, data=HE),
+    m.End: lambda n: m.End(n),
+    m.Lost: lambda n: m.Lost(n, error=BackendDisconnected("a", "disconnected")),
+    m.Timer: lambda n: m.Timer(),
+    m.ClientGone: lambda n: m.ClientGone(),
+    m.Stopping: lambda n: m.Stopping(error=errors.ShuttingDown("the gateway is shutting down")),
+    m.Sealed: lambda n: m.Sealed(),
+    m.Unrecorded: lambda n: m.Unrecorded(),
+}
+
+# What may come in which state; everything else is a driver's mistake. Written apart from the machine's own table.
+ANYWHERE = {m.Timer, m.ClientGone, m.Stopping, m.Granted}
+POSSIBLE = {
+    State.ADMITTING: {m.Admitted, m.Unrecorded},
+    State.QUEUED: set(),
+    State.CONNECTING: {m.Connected, m.Lost},
+    State.WAITING: {m.Connected, m.Head, m.Lost},
+    State.HELD: {m.Data, m.End, m.Lost},
+    State.SIZED: {m.Data, m.End, m.Lost},
+    State.REJECTED: {m.Data, m.End, m.Lost},
+    State.STREAMING: {m.Data, m.End, m.Lost},
+    State.ENDING: {m.Data, m.End, m.Lost},
+    State.DRAINING: {m.Data, m.End, m.Lost},
+    State.SEALING: {m.Sealed, m.Unrecorded},
+    State.DONE: set(),
+}
+
+
+def run_to_the_end(w: World) -> None:
+    """Let the world go on until the call is over: lines are written, attempts end, deadlines pass."""
+    for _ in range(20):
+        if w.finished:
+            return
+        if w.unwritten:
+            w.flush()
+        elif w.attempt:
+            w.feed(m.Lost(w.attempt, error=BackendDisconnected("x", "disconnected")))
+        else:
+            w.tick()
+    raise AssertionError(f"stuck in {w.call.state}")
+
+
+def test_the_table_has_every_pair() -> None:
+    assert set(TABLE) == set(itertools.product(State, EVENTS))
+
+
+@pytest.mark.parametrize(("state", "kind"), list(itertools.product(State, EVENTS)), ids=lambda x: getattr(x, "__name__", str(x)))
+def test_every_event_in_every_state(state: State, kind: type[m.Event]) -> None:
+    w = REACH[state]()
+    assert w.call.state is state
+    happening = EVENTS[kind](w.attempt)
+    if kind not in POSSIBLE[state] | ANYWHERE:
+        with pytest.raises(AssertionError):
+            w.feed(happening)
+        return
+    if kind is m.Granted:
+        w.holding.append("b")
+        w.waiting = ()
+    if kind in (m.Admitted, m.Sealed):
+        w.flush()
+    elif kind is m.Unrecorded:
+        w.fail_flush()
+    elif state is not State.DONE or kind not in (m.Granted,):
+        w.feed(happening)
+    if kind is m.Unrecorded:
+        assert w.finished
+        assert w.holding == []
+        return
+    run_to_the_end(w)
+    if state is State.DONE and kind is m.Granted:
+        w.holding.remove("b")
+    w.check_books()
+
+
+# -- the paths that people meet
+
+
+def test_a_stream_passes_as_it_came_and_its_end_waits_for_the_record() -> None:
+    w = ending()
+    w.end()
+    assert w.client == ROLE + HE + LLO + FINISH  # the end is held
+    assert not w.finished
+    w.flush()
+    assert w.client == ROLE + HE + LLO + FINISH + DONE  # the usage event was only ours
+    assert w.record.outcome is Outcome.COMPLETED
+    assert w.record.usage.completion_tokens == 5
+    assert w.record.cost_pusd == 15
+    assert w.record.mended == ("usage_removed",)
+    assert w.headers[b"x-weighbridge-served-by"] == b"inf2"
+    w.check_books()
+
+
+def test_a_client_that_asked_for_usage_gets_its_event() -> None:
+    w = world(include_usage=True)
+    w.flush()
+    w.answer(200, HEAD_SSE, b"".join(STREAM))
+    w.end()
+    w.flush()
+    assert w.client == b"".join(STREAM)
+    assert w.record.response_bytes == len(b"".join(STREAM))
+    w.check_books()
+
+
+def test_a_sized_answer_is_held_whole_until_the_record_is_written() -> None:
+    w = sized()
+    w.feed(m.Data(w.attempt, data=BODY[:10]))
+    w.feed(m.Data(w.attempt, data=BODY[10:]))
+    w.end()
+    assert w.status is None
+    w.flush()
+    assert (w.status, w.client) == (200, BODY)
+    assert w.headers[b"content-length"] == str(len(BODY)).encode()
+    assert w.record.finish_reasons == ("stop",)
+    w.check_books()
+
+
+def test_a_failure_before_the_commit_point_falls_back_and_leaves_no_trace_at_the_client() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, b": ping\n\n")
+    w.feed(m.Lost(w.attempt, error=BackendDisconnected("a", "disconnected")))
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    w.flush()
+    assert w.connects == ["a", "b"]
+    assert w.client == ROLE + HE + LLO + FINISH + DONE
+    assert w.headers[b"x-weighbridge-fallback"] == b"disconnected"
+    assert [a.outcome for a in w.record.attempts] == [AttemptOutcome.FAILED, AttemptOutcome.COMPLETED]
+    assert w.record.cost_pusd == 15
+    w.check_books()
+
+
+def test_a_failure_after_the_commit_point_is_an_error_event_never_a_second_voice() -> None:
+    w = streaming()
+    w.feed(m.Lost(w.attempt, error=BackendDisconnected("a", "disconnected")))
+    w.flush()
+    assert w.connects == ["a"]
+    assert w.client.startswith(ROLE + HE + b'data: {"error":')
+    assert b"[DONE]" not in w.client
+    assert w.record.outcome is Outcome.BACKEND_FAILED
+    assert (w.record.cost_pusd, w.record.unpriced_reason) == (None, "usage_unknown")
+    w.check_books()
+
+
+def test_a_stream_that_ends_without_a_finish_is_a_failure() -> None:
+    w = streaming()
+    w.end()
+    w.flush()
+    assert w.record.outcome is Outcome.BACKEND_FAILED
+    assert w.client.count(b'"error"') == 1
+
+
+def test_a_missing_done_after_a_finish_is_mended() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, ROLE, HE, FINISH, USAGE_EVENT)
+    w.end()
+    w.flush()
+    assert w.record.outcome is Outcome.COMPLETED
+    assert w.client.endswith(DONE)
+    assert "done_added" in w.record.mended
+
+
+def test_a_whole_stream_in_one_read_whose_last_event_has_no_blank_line() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, event({"content": "hi"}, finish="stop")[:-2])
+    w.end()
+    w.flush()
+    assert w.record.outcome is Outcome.COMPLETED
+    assert w.client.endswith(DONE)
+    w.check_books()
+
+
+def test_an_error_event_first_falls_back_and_later_ends_the_stream() -> None:
+    broken = b'data: {"error":{"message":"engine died at 10.0.0.5","type":"server_error","code":500}}\n\n'
+    w = connecting()
+    w.answer(200, HEAD_SSE, broken)
+    assert w.connects == ["a", "b"]
+    w.answer(200, HEAD_SSE, ROLE, HE, broken)
+    w.flush()
+    assert w.client.startswith(ROLE + HE)
+    assert b"10.0.0.5" not in w.client
+    assert w.record.outcome is Outcome.BACKEND_FAILED
+    w.check_books()
+
+
+@pytest.mark.parametrize(("status", "outcome", "shown"), [
+    (500, Outcome.BACKEND_FAILED, 502),
+    (503, Outcome.BACKEND_FAILED, 503),
+    (401, Outcome.BACKEND_FAILED, 502),  # it refuses our key: not the client's fault
+    (302, Outcome.BACKEND_FAILED, 502),  # a redirect is not followed
+])  # fmt: skip
+def test_every_backend_is_tried_before_the_client_sees_an_error(status, outcome, shown) -> None:
+    w = connecting()
+    for _ in range(3):
+        w.answer(status, HEAD_JSON)
+    w.flush()
+    assert w.connects == ["a", "b", "gpu"]
+    assert (w.status, w.record.outcome) == (shown, outcome)
+    assert w.record.cost_pusd == 0
+    assert set(msgspec.json.decode(w.client)["error"]) == {"message", "type", "param", "code"}
+    w.check_books()
+
+
+def test_a_rejected_request_goes_to_the_client_and_to_no_other_backend() -> None:
+    body = b'{"error":{"message":"bad temperature","type":"BadRequestError","param":"temperature","code":400}}'
+    w = rejected()
+    w.feed(m.Data(w.attempt, data=body))
+    w.end()
+    w.flush()
+    assert w.connects == ["a"]
+    assert (w.status, w.client) == (400, body)
+    assert (w.record.outcome, w.record.status, w.record.cost_pusd) == (Outcome.REFUSED, 400, 0)
+
+
+LENGTH = b'{"error":{"message":"This model\'s maximum context length is 4096 tokens.","type":"BadRequestError","code":400}}'
+
+
+def test_a_context_length_refusal_moves_on_once_to_a_longer_wall() -> None:
+    w = rejected()
+    w.feed(m.Data(w.attempt, data=LENGTH))
+    w.end()
+    assert w.connects == ["a", "gpu"]  # b's wall is no longer than a's
+    w.answer(400, HEAD_JSON, LENGTH)
+    w.end()
+    w.flush()
+    assert msgspec.json.decode(w.client)["error"]["code"] == "context_length_exceeded"
+    assert w.record.error_code == "context_length_exceeded"
+    assert w.record.fallback_reason == "context length"
+    w.check_books()
+
+
+def test_a_full_tier_spills_after_its_patience_and_says_so() -> None:
+    w = queued()
+    assert w.waiting == ("a", "b")
+    w.tick()
+    assert w.connects == ["gpu"]
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    w.flush()
+    assert (w.record.spill_reason, w.record.tier, w.record.instance_family) == ("full", 1, "g6e")
+    assert w.record.queue_wait_ns == SECOND // 2
+    assert w.headers[b"x-weighbridge-spill"] == b"full"
+
+
+def test_a_seat_in_the_first_tier_that_comes_free_after_the_spill_is_no_spill() -> None:
+    w = world(seats={"a": 0, "b": 0, "gpu": 0})
+    w.flush()
+    w.tick()
+    assert w.waiting == ("a", "b", "gpu")
+    w.grant("b")
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    w.flush()
+    assert (w.record.spill_reason, w.record.tier) == (None, 0)
+
+
+def test_nobody_free_in_time_is_shed_with_a_record() -> None:
+    w = world(seats={"a": 0, "b": 0, "gpu": 0})
+    w.flush()
+    w.tick()
+    w.tick()
+    w.flush()
+    assert (w.status, w.record.outcome, w.record.cost_pusd) == (503, Outcome.SHED, 0)
+    assert b"retry-after" in w.headers
+    w.check_books()
+
+
+def test_a_backend_that_never_answers_is_left_for_the_next() -> None:
+    w = waiting()
+    w.tick()
+    assert w.aborts == 1
+    assert w.connects == ["a", "b"]
+
+
+def test_the_total_deadline_ends_a_call_that_is_not_streamed() -> None:
+    w = sized()
+    w.tick()
+    w.flush()
+    assert (w.status, w.record.outcome) == (504, Outcome.TIMED_OUT)
+    w.check_books()
+
+
+def test_comments_do_not_keep_a_dead_stream_alive() -> None:
+    w = streaming()
+    before = w.call.deadline_ns
+    w.now_ns += SECOND
+    w.feed(m.Data(w.attempt, data=b": ping\n\n"))
+    assert w.call.deadline_ns == before
+    w.feed(m.Data(w.attempt, data=LLO))
+    assert w.call.deadline_ns == before + SECOND
+
+
+def test_a_client_that_leaves_stops_the_backend_at_once() -> None:
+    w = streaming()
+    w.feed(m.ClientGone())
+    assert w.aborts == 1
+    assert w.holding == []
+    w.flush()
+    assert w.record.outcome is Outcome.CLIENT_GONE
+    assert (w.record.usage.completion_tokens, w.record.cost_pusd) == (None, None)
+    assert w.record.unpriced_reason == "usage_unknown"
+    w.check_books()
+
+
+def test_a_client_that_leaves_after_the_finish_is_billed_by_the_usage_that_is_due() -> None:
+    w = draining()
+    w.feed(m.Data(w.attempt, data=USAGE_EVENT + DONE))
+    w.flush()
+    assert (w.record.outcome, w.record.cost_pusd) == (Outcome.CLIENT_GONE, 15)
+    w.check_books()
+
+
+def test_a_client_that_leaves_between_the_end_and_the_write_is_gone() -> None:
+    w = sealing()
+    w.feed(m.ClientGone())
+    w.flush()
+    assert w.record.outcome is Outcome.CLIENT_GONE
+    assert w.record.cost_pusd == 15
+
+
+def test_a_call_that_cannot_be_admitted_reaches_no_backend() -> None:
+    w = admitting()
+    w.fail_flush()
+    assert (w.status, w.connects, w.lines) == (503, [], [])
+    assert b"journal_full" in w.client
+
+
+def test_an_answer_that_cannot_be_recorded_has_no_good_end() -> None:
+    w = sealing()
+    w.fail_flush()
+    assert w.finished
+    assert b"[DONE]" not in w.client
+    assert b"journal_full" in w.client
+
+
+def test_bytes_after_done_are_dropped_and_the_wait_for_the_end_is_bounded() -> None:
+    w = ending()
+    w.feed(m.Data(w.attempt, data=LLO + DONE))
+    w.tick()
+    assert w.aborts == 1
+    w.flush()
+    assert w.client.count(b"[DONE]") == 1
+    assert "after_done_dropped" in w.record.mended
+    w.check_books()
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b"", b'{"error":{"message":"x"}}'])
+def test_an_unreadable_200_is_a_failure_and_never_shown(body: bytes) -> None:
+    w = world((A,), stream=False)
+    w.flush()
+    w.answer(200, HEAD_JSON, body)
+    w.end()
+    w.flush()
+    assert (w.status, w.record.outcome, w.record.cost_pusd) == (502, Outcome.BACKEND_FAILED, 0)
+
+
+def test_ttft_is_the_first_content_not_the_role_and_tpot_is_by_tokens() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, ROLE)
+    w.now_ns = SECOND
+    w.feed(m.Data(w.attempt, data=HE))
+    w.now_ns = 3 * SECOND
+    w.feed(m.Data(w.attempt, data=LLO))
+    w.now_ns = 4 * SECOND
+    w.feed(m.Data(w.attempt, data=FINISH + USAGE_EVENT + DONE))
+    w.end()
+    w.flush()
+    assert w.record.ttft_ns == SECOND
+    assert w.record.tpot_ns == 2 * SECOND // 4
+    assert w.record.attempts[0].first_event_ns is not None
+
+
+def test_shutdown_ends_calls_with_a_record_and_its_code() -> None:
+    w = streaming()
+    w.feed(m.Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
+    w.flush()
+    assert (w.record.outcome, w.record.error_code) == (Outcome.BACKEND_FAILED, "shutdown")
+    w.check_books()
+
+
+# -- the laws, whatever happens
+
+steps = st.lists(
+    st.sampled_from(["data", "end", "lost", "timer", "gone", "stop", "flush", "grant", "refused", "head", "connected"]),
+    max_size=60,
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(data=st.data(), order=steps, stream=st.booleans(), full=st.booleans())
+def test_the_books_balance_in_any_order_of_events(data: st.DataObject, order, stream, full) -> None:
+    w = world(stream=stream, seats={"a": 0} if full else {"b": 0})
+    payload = b"".join(STREAM) if stream else BODY
+    status = data.draw(st.sampled_from([200, 200, 200, 400, 404, 429, 500, 503]))
+    position = 0
+    for step in order:
+        if w.finished:
+            break
+        state = w.call.state
+        if step == "flush":
+            w.flush()
+        elif step == "timer":
+            w.tick()
+        elif step == "gone":
+            w.feed(m.ClientGone())
+        elif step == "stop":
+            w.feed(m.Stopping(error=errors.ShuttingDown("stop")))
+        elif step == "grant" and w.waiting:
+            w.grant(data.draw(st.sampled_from(w.waiting)))
+            position = 0
+        elif step == "connected" and w.attempt and state is State.CONNECTING:
+            w.feed(m.Connected(w.attempt))
+            position = 0
+        elif step == "head" and w.attempt and state is State.WAITING:
+            w.feed(m.Head(w.attempt, status=status, headers=HEAD_SSE if stream else HEAD_JSON))
+        elif step == "lost" and w.attempt:
+            w.feed(m.Lost(w.attempt, error=BackendUnavailable("x", "connect failed")))
+        elif w.attempt and state in (State.HELD, State.SIZED, State.REJECTED, State.STREAMING, State.ENDING, State.DRAINING):
+            if step == "data" and position < len(payload):
+                size = data.draw(st.integers(1, len(payload)))
+                w.feed(m.Data(w.attempt, data=payload[position : position + size]))
+                position += size
+            elif step == "end":
+                w.end()
+        if not w.sealed:
+            assert DONE not in w.client  # no end before the seal
+            if not stream:
+                assert w.client == b""
+    run_to_the_end(w)
+    w.check_books()
+    completed = w.record.outcome is Outcome.COMPLETED
+    if stream and w.status == 200:
+        assert completed == (DONE in w.client)
+    if completed:
+        assert w.client == (b"".join((ROLE, HE, LLO, FINISH, DONE)) if stream else BODY)
+        assert w.record.cost_pusd == 15

@@ -1,0 +1,82 @@
+"""Which backends serve a call, in which order, and what follows a failure."""
+
+import pytest
+
+from backends.errors import (
+    BackendDisconnected,
+    BackendError,
+    BackendFaulted,
+    BackendRejected,
+    BackendTimeout,
+    BackendUnavailable,
+)
+from backends.health import State
+from gateway.routing import Step, View, after, plan
+from metering.record import LeftOut
+from tests.support.machine import target
+
+
+def view(name: str, *, tier=0, state=State.READY, in_flight=0, cap: int | None = 8, length=4096) -> View:
+    return View(target=target(name, length=length), tier=tier, state=state, in_flight=in_flight, cap=cap)
+
+
+def names(views: list[View], max_tokens: int | None = None) -> list[str]:
+    return [candidate.target.name for candidate in plan(views, max_tokens=max_tokens).able]
+
+
+def test_tiers_then_load_per_slot_then_name() -> None:
+    views = [
+        view("gpu", tier=1),
+        view("c", in_flight=2, cap=8),
+        view("b", in_flight=1, cap=2),
+        view("a", in_flight=4, cap=16),
+        view("d"),
+    ]
+    assert names(views) == ["d", "a", "c", "b", "gpu"]
+
+
+def test_a_backend_with_no_cap_is_ordered_by_its_calls() -> None:
+    assert names([view("a", in_flight=3, cap=None), view("b", in_flight=2, cap=None)]) == ["b", "a"]
+
+
+def test_those_left_out_carry_their_reasons() -> None:
+    made = plan(
+        [view("a", state=State.DOWN), view("b", state=State.STARTING), view("c", length=100), view("gpu", tier=1)],
+        max_tokens=100,
+    )
+    assert made.left_out == (
+        LeftOut(backend="a", reason="down"),
+        LeftOut(backend="b", reason="starting"),
+        LeftOut(backend="c", reason="context length"),
+    )
+    assert made.unable == "down"  # why the first tier was passed over
+
+
+def test_a_later_tier_is_no_fallback_while_the_first_has_somebody() -> None:
+    assert plan([view("a", state=State.DOWN), view("b"), view("gpu", tier=1)], max_tokens=None).unable is None
+
+
+def test_nobody_able() -> None:
+    made = plan([view("a", state=State.DOWN)], max_tokens=None)
+    assert (made.able, made.unable) == ((), None)
+
+
+def test_an_unknown_length_leaves_nobody_out() -> None:
+    assert names([view("a", length=None)], max_tokens=10**9) == ["a"]
+
+
+CONTEXT_LENGTH = BackendRejected("b", "status 400")
+CONTEXT_LENGTH.context_length = True
+
+
+@pytest.mark.parametrize(("error", "committed", "left", "longer", "step"), [
+    (BackendUnavailable("b", "full"),      False, 2, False, Step.NEXT_BACKEND),
+    (BackendTimeout("b", "timeout"),       False, 0, False, Step.GIVE_UP),      # out of attempts
+    (BackendFaulted("b", "status 500"),    False, 1, False, Step.NEXT_BACKEND),
+    (BackendRejected("b", "status 400"),   False, 2, True,  Step.GIVE_UP),      # the client's to mend
+    (CONTEXT_LENGTH,                       False, 2, True,  Step.LONGER_WALL),  # only too long for this one
+    (CONTEXT_LENGTH,                       False, 2, False, Step.GIVE_UP),      # too long for all
+    (BackendDisconnected("b", "reset"),    True,  2, False, Step.GIVE_UP),      # half an answer is out
+])  # fmt: skip
+def test_after_a_failed_attempt(error: BackendError, committed: bool, left: int, longer: bool, step: Step) -> None:
+    assert after(error, committed=committed, attempts_left=left, longer_wall=longer) is step

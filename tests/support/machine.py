@@ -1,0 +1,203 @@
+"""A driver of the call machine with no I/O: a world that answers its actions, and books that must balance.
+
+The world grants seats, records lines and runs attempts as a script says; the books check what every
+driver relies on, whatever the order of events. It uses the machine's own types, nothing else of the product.
+"""
+
+from collections.abc import Callable
+
+from gateway import call as m
+from gateway.call import Call, Facts, Limits
+from gateway.routing import Candidate, Plan, Target
+from metering import record
+from metering.pricing import RateCard
+
+MS = 1_000_000
+SECOND = 1000 * MS
+HEAD_SSE = [(b"content-type", b"text/event-stream; charset=utf-8")]
+HEAD_JSON = [(b"content-type", b"application/json")]
+
+
+def target(name: str, *, length: int | None = 4096, family: str = "inf2", slots: int | None = 8) -> Target:
+    """A backend whose price is 1 picodollar for each token it reports."""
+    per_token = 1_000_000
+    host = record.Host(
+        backend=name, identity_source="config", instance_family=family, model="m1", served_model="m1",
+        neuron_version="2.28.0", simulated=True,
+    )  # fmt: skip
+    card = RateCard(
+        model="m1", hardware=family, prompt=per_token, cached_prompt=per_token, completion=per_token,
+        date="2026-11-28", source="test",
+    )  # fmt: skip
+    return Target(
+        name=name, served_model="m1", host=host, identity_digest="sha256:0", slots=slots, max_model_len=length,
+        cold=False, tariff=card,
+    )  # fmt: skip
+
+
+def facts(*, stream: bool = True, include_usage: bool = False, keys: tuple[str, ...] = ()) -> Facts:
+    """What is known of a call at its admission."""
+    return Facts(
+        call_id="wtest-1", request_id="req-1", trace_id=None, tenant="acme", project="search", key_id="k1",
+        tags={"cost_center": "42"}, operation="chat", model="m1", model_requested="alias", stream=stream,
+        include_usage=include_usage, keys=keys, params=record.Params(max_tokens=16, n=1), body_bytes=100,
+        received_ns=0, wall_offset_ns=1_800_000_000 * SECOND,
+    )  # fmt: skip
+
+
+LIMITS = Limits(
+    connect_ns=2 * SECOND, first_event_ns=60 * SECOND, between_events_ns=10 * SECOND, total_ns=600 * SECOND,
+    queue_ns=10 * SECOND, attempts_max=3, patience_ns=(SECOND // 2, SECOND // 2),
+)  # fmt: skip
+
+
+def plan(*tiers: tuple[Target, ...]) -> Plan:
+    """A plan of these tiers, in order."""
+    able = tuple(Candidate(one, number) for number, tier in enumerate(tiers) for one in tier)
+    return Plan(able=able, left_out=())
+
+
+class World:
+    """Carries out actions and keeps the books.
+
+    seats: backend → free seats; a backend not named has no limit. Lines are "written" by `flush`.
+    """
+
+    def __init__(self, call: Call, *, seats: dict[str, int] | None = None) -> None:
+        self.call = call
+        self.now_ns = 0
+        self.seats = dict(seats or {})
+        self.holding: list[str] = []
+        self.waiting: tuple[str, ...] = ()
+        self.attempt = 0  # number of the running attempt; 0: none
+        self.lines: list[object] = []
+        self.unwritten: list[tuple[Callable[[], object], m.Event]] = []
+        self.client = b""
+        self.status: int | None = None
+        self.headers: dict[bytes, bytes] = {}
+        self.finished = False
+        self.sealed = False
+        self.connects: list[str] = []
+        self.aborts = 0
+        self.perform(call.start(self.now_ns))
+
+    def feed(self, event: m.Event) -> None:
+        """Give the machine an event and carry out what it says."""
+        if isinstance(event, m.End | m.Lost) and event.attempt == self.attempt:
+            self.attempt = 0
+        self.perform(self.call.handle(event, self.now_ns))
+
+    def perform(self, actions: list[m.Action]) -> None:
+        """Carry out actions; each is checked against the books."""
+        for action in actions:
+            assert not self.finished, f"{action} after the end"
+            getattr(self, f"_{type(action).__name__.lower()}")(action)
+
+    def flush(self) -> None:
+        """The turn's write: lines are made, then whoever waits for them is told."""
+        entries, self.unwritten = self.unwritten, []
+        for make, _ in entries:
+            self.lines.append(make())
+        for _, written in entries:
+            self.sealed = self.sealed or isinstance(written, m.Sealed)
+            self.feed(written)
+
+    def fail_flush(self) -> None:
+        """The turn's write fails."""
+        entries, self.unwritten = self.unwritten, []
+        for _ in entries:
+            self.feed(m.Unrecorded())
+
+    def tick(self) -> None:
+        """Let time pass up to the call's deadline, and say so."""
+        if self.call.deadline_ns is not None:
+            self.now_ns = max(self.now_ns, self.call.deadline_ns)
+        self.feed(m.Timer())
+
+    def grant(self, backend: str) -> None:
+        """A seat came free and is this call's."""
+        assert backend in self.waiting
+        self.waiting = ()
+        self.holding.append(backend)
+        self.feed(m.Granted(backend=backend))
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], *pieces: bytes) -> None:
+        """The running attempt connects and answers, as far as the machine still listens."""
+        number = self.attempt
+        self.feed(m.Connected(number))
+        self.feed(m.Head(number, status=status, headers=headers))
+        for piece in pieces:
+            if self.attempt == number:
+                self.feed(m.Data(number, data=piece))
+
+    def end(self) -> None:
+        """The running attempt's answer is complete."""
+        if self.attempt:
+            self.feed(m.End(self.attempt))
+
+    def check_books(self) -> None:
+        """After the end: one record for the admission, no seat held, no attempt running, nobody waiting."""
+        assert self.finished
+        assert self.holding == []
+        assert self.attempt == 0
+        assert self.waiting == ()
+        assert self.unwritten == []
+        kinds = [type(line).__name__ for line in self.lines]
+        assert kinds == ["Admitted", "CallRecord"], kinds
+
+    @property
+    def record(self) -> record.CallRecord:
+        """The record that was written."""
+        found = [line for line in self.lines if isinstance(line, record.CallRecord)]
+        assert len(found) == 1
+        return found[0]
+
+    # -- actions
+
+    def _admit(self, _action: m.Admit) -> None:
+        self.unwritten.append((lambda: self.call.admitted(2, "0" * 64), m.Admitted()))
+
+    def _ask(self, action: m.Ask) -> None:
+        for backend in action.wants:
+            if self.seats.get(backend, 1) > 0:
+                self.waiting = action.wants
+                self.grant(backend)
+                return
+        self.waiting = action.wants
+
+    def _leave(self, _action: m.Leave) -> None:
+        self.waiting = ()
+
+    def _connect(self, action: m.Connect) -> None:
+        assert self.attempt == 0, "two attempts at once"
+        assert any(isinstance(line, record.Admitted) for line in self.lines), "sent before it was admitted"
+        assert action.target.name in self.holding
+        self.attempt = action.attempt
+        self.connects.append(action.target.name)
+
+    def _abort(self, _action: m.Abort) -> None:
+        assert self.attempt, "nothing to abort"
+        self.attempt = 0
+        self.aborts += 1
+
+    def _release(self, action: m.Release) -> None:
+        assert self.attempt == 0, "a seat was given back under a running attempt"
+        self.holding.remove(action.backend)
+
+    def _connectfailed(self, _action: m.ConnectFailed) -> None:
+        pass
+
+    def _open(self, action: m.Open) -> None:
+        assert self.status is None, "a second head"
+        self.status, self.headers = action.status, dict(action.headers)
+
+    def _write(self, action: m.Write) -> None:
+        assert self.status is not None
+        self.client += action.data
+
+    def _seal(self, _action: m.Seal) -> None:
+        self.unwritten.append((lambda: self.call.record(3, "1" * 64, self.now_ns), m.Sealed()))
+
+    def _finish(self, action: m.Finish) -> None:
+        self.client += action.data
+        self.finished = True

