@@ -1,0 +1,53 @@
+"""The judge of recorded answers must itself be right."""
+
+import json
+
+import pytest
+
+from tests.support import captures
+from tests.support.captures import Incomplete, read_response, shape
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
+SIZED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 3\r\n\r\nabc"
+
+
+def test_chunks_are_joined() -> None:
+    response = read_response(CHUNKED)
+    assert (response.status, response.chunks, response.body) == (200, (b"abc", b"de"), b"abcde")
+
+
+def test_a_sized_body_ends_at_its_length() -> None:
+    assert read_response(SIZED + b"more").body == b"abc"
+
+
+@pytest.mark.parametrize("raw", [CHUNKED, SIZED])
+def test_a_response_cut_anywhere_is_incomplete(raw: bytes) -> None:
+    for cut in range(len(raw)):
+        with pytest.raises(Incomplete):
+            read_response(raw[:cut])
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    assert read_response(SIZED, method="HEAD").body == b""
+
+
+def test_shape_keeps_the_order_of_keys_and_tells_types_apart() -> None:
+    assert shape({"b": 1, "a": 1.0}) != shape({"a": 1.0, "b": 1})
+    assert shape({"a": 1}) != shape({"a": True}) != shape({"a": None})
+    assert shape({"a": [1, 2]}) == shape({"a": [3]}) != shape({"a": [1, "x"]})
+
+
+@pytest.mark.parametrize("name", captures.index())
+def test_stored_exchanges_are_whole(name: str) -> None:
+    exchange, entry = captures.load(name), captures.index()[name]
+    assert exchange.request.startswith(f"{entry['method']} {entry['path']} HTTP/1.1\r\n".encode())
+    assert (exchange.response.status, exchange.response.is_stream) == (entry["status"], entry["stream"])
+
+
+@pytest.mark.parametrize("name", captures.streams())
+def test_stored_streams_are_the_bodies_of_their_responses(name: str) -> None:
+    stream = captures.streams()[name]
+    assert stream == captures.load(name).response.body
+    *chunks, last = captures.events(stream)
+    assert last == b"[DONE]"
+    assert all(json.loads(data)["object"].endswith(("chunk", "completion")) for data in chunks)
