@@ -1,11 +1,21 @@
 """A backend: one model server, as the configuration names it. Pure."""
 
 import urllib.parse
+from typing import Annotated
 
 import msgspec
 
-NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,62}$"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}\Z"
 """Names of tenants, projects, backends and model ids: they stand in hash tags, labels, paths."""
+
+Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+HARDWARE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z"
+"""Instance types and families: they stand in labels and in the ledger's field names."""
+
+Hardware = Annotated[str, msgspec.Meta(pattern=HARDWARE_PATTERN)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,22 +30,22 @@ class Backend(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     of the instance that this server owns; None: all of them.
     """
 
-    name: str
-    url: str
-    model: str
-    instance_type: str | None = None
-    instance_id: str | None = None
-    units: int | None = None
-    units_total: int | None = None
-    slots: int | None = None
-    max_model_len: int | None = None
-    account: str | None = None
-    region: str | None = None
-    az: str | None = None
-    neuron_version: str | None = None
-    precision: str | None = None
-    tensor_parallel: int | None = None
-    key_file: str | None = None
+    name: Name
+    url: Path
+    model: Text
+    instance_type: Hardware | None = None
+    instance_id: Text | None = None
+    units: Count | None = None
+    units_total: Count | None = None
+    slots: Count | None = None
+    max_model_len: Count | None = None
+    account: Text | None = None
+    region: Text | None = None
+    az: Text | None = None
+    neuron_version: Text | None = None
+    precision: Text | None = None
+    tensor_parallel: Count | None = None
+    key_file: Path | None = None
 
     def address(self) -> tuple[str, int]:
         """Host and port of `url`; the configuration's check has made sure it is http://host[:port]."""

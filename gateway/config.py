@@ -1,34 +1,37 @@
-"""The configuration: its types, and how a file, the environment and flags become one.
+"""The configuration: its types, and its canonical form. Pure.
 
-Precedence: flag > environment > file > default. What spans fields is in gateway/config_check.py;
-every key with its meaning: deploy/reference/config.md.
+Reading it: gateway/config_load.py; what spans fields: gateway/config_check.py; every key with its
+meaning: deploy/reference/config.md.
 """
 
+import hashlib
+import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
 
-from backends.model import NAME_PATTERN, Backend, Section
+from backends.model import Backend, Count, Hardware, Name, Path, Section, Text
 
-Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
-KeyHash = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}\Z"
+KeyHash = Annotated[str, msgspec.Meta(pattern=KEY_HASH_PATTERN)]
 Scope = Literal["inference", "operator", "finance", "auditor"]
+LISTEN_DEFAULT = "127.0.0.1:8080"
 MIB = 1024 * 1024
+PORT_MAX = 65_535
 
 
 class Redis(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the ledger is. Neither key: an embedded store under state_dir. url_file: a file with the URL."""
 
-    url: str | None = None
-    url_file: str | None = None
+    url: Path | None = None
+    url_file: Path | None = None
 
 
 class Ops(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A second listener for metrics and readiness; None: they are on the main port only."""
 
-    listen: str | None = None
+    listen: Text | None = None
 
 
 class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +64,7 @@ class Tenant(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Name
     projects: tuple[Name, ...] = ()
-    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=16)] = msgspec.field(default_factory=dict)
     keys: tuple[Key, ...] = ()
 
 
@@ -78,50 +81,82 @@ class CardEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cached_prompt None: cached tokens cost what others do.
     """
 
-    family: str | None = None
-    instance_type: str | None = None
-    prompt: str
-    cached_prompt: str | None = None
-    completion: str
-    date: str
-    source: str
+    family: Hardware | None = None
+    instance_type: Hardware | None = None
+    prompt: Text
+    cached_prompt: Text | None = None
+    completion: Text
+    date: Text
+    source: Text
 
 
 class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model as clients know it: its id, other names, where it is served; the last four are for auditors."""
 
     name: Name
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Text, ...] = ()
     tiers: Annotated[tuple[Tier, ...], msgspec.Meta(min_length=1)]
     rate_cards: tuple[CardEntry, ...] = ()
-    owner: str | None = None
-    logging_policy: str | None = None
-    storage_location: str | None = None
-    vendor: str | None = None
+    owner: Text | None = None
+    logging_policy: Text | None = None
+    storage_location: Path | None = None
+    vendor: Text | None = None
 
 
 class PriceEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The operator's price of an instance type, in USD per hour as a decimal string; before the list's."""
 
-    instance_type: str
-    usd_per_hour: str
-    date: str
-    source: str
-    region: str | None = None
+    instance_type: Hardware
+    usd_per_hour: Text
+    date: Text
+    source: Text
+    region: Text | None = None
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it, resolved: what the workers get."""
 
-    listen: str = "127.0.0.1:8080"
-    workers: Count = 1
-    state_dir: str = ".weighbridge"
+    listen: Text = LISTEN_DEFAULT
+    workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    state_dir: Path = ".weighbridge"
     redis: Redis = Redis()
     ops: Ops = Ops()
     journal: Journal = Journal()
     timeouts: Timeouts = Timeouts()
-    attempts_max: Count = 3
+    attempts_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3  # each stands in the record
     tenants: Annotated[tuple[Tenant, ...], msgspec.Meta(min_length=1)]
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]
     prices: tuple[PriceEntry, ...] = ()
+
+
+def to_json(config: Config) -> bytes:
+    """The canonical form: sorted keys, no spaces. What a worker is started with."""
+    return msgspec.json.encode(config, order="sorted")
+
+
+def from_json(data: bytes) -> Config:
+    """The reverse of `to_json`. Raises msgspec.MsgspecError on anything else."""
+    return msgspec.json.decode(data, type=Config)
+
+
+def digest(config: Config) -> str:
+    """ "sha256:…" of the canonical form without the password of redis.url: it stands in the journal."""
+    if config.redis.url is not None:
+        parts = urllib.parse.urlsplit(config.redis.url)
+        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        config = msgspec.structs.replace(config, redis=Redis(url=bare))
+    return "sha256:" + hashlib.sha256(to_json(config)).hexdigest()
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """Read "host:port"; an IPv6 host stands in brackets. Raises ValueError with the reason.
+
+    An empty host is every address; port 0 lets the system choose.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii() or int(port) > PORT_MAX:
+        raise ValueError(f'{listen!r} must be "host:port", as in "127.0.0.1:8080"')
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(f'{listen!r}: an IPv6 address stands in brackets, as in "[::1]:8080"')
+    return host.removeprefix("[").removesuffix("]"), int(port)

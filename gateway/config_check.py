@@ -1,0 +1,217 @@
+"""The checks of the configuration that span fields, or that a type cannot say.
+
+Each has its path, so that the mistake is shown at its line. Pure.
+"""
+
+import collections
+import datetime
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+
+from backends.catalog import Catalog
+from backends.model import Backend
+from gateway.auth import key_id
+from gateway.config import CardEntry, Config, Model, PriceEntry, Redis, Tenant, host_and_port
+from gateway.config_shape import did_you_mean
+from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
+
+Report = Callable[[str, str], None]
+"""Names a mistake: path, message."""
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
+_REDIS_SCHEMES = ("redis", "rediss", "unix")
+NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs"})
+
+
+def check(config: Config, catalog: Catalog, report: Report) -> None:
+    """Name every mistake in `config`, which has the right types already."""
+    _check_listen(config, report)
+    _check_redis(config.redis, report)
+    if config.journal.bytes_max < config.journal.segment_bytes_max:
+        report("journal.bytes_max", "must not be below segment_bytes_max")
+    _check_tenants(config.tenants, report)
+    _check_once(report, "backends", [backend.name for backend in config.backends], "name")
+    for index, backend in enumerate(config.backends):
+        _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
+    _check_models(config, report)
+    _check_once(report, "prices", [(price.instance_type, price.region) for price in config.prices])
+    for index, price in enumerate(config.prices):
+        _check_price(f"prices[{index}]", price, report)
+
+
+def file_system(path: str, mounts: str) -> str:
+    """The type of the file system that the absolute `path` is on; "" if unknown.
+
+    mounts: the text of Linux's /proc/self/mounts; of two at one place the later hides the earlier.
+    """
+    best, found = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+        inside = path == place or path.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= best:
+            best, found = len(place), fields[2]
+    return found
+
+
+def _check_once(report: Report, path: str, values: Sequence[object], key: str = "") -> None:
+    """No value may stand twice in a list; the second one is the mistake."""
+    first: dict[object, int] = {}
+    for index, value in enumerate(values):
+        if value in first:
+            here = f"{path}[{index}]" + (f".{key}" if key else "")
+            report(here, f"is the same as {path}[{first[value]}]")
+        first.setdefault(value, index)
+
+
+def _check_listen(config: Config, report: Report) -> None:
+    for path, listen in (("listen", config.listen), ("ops.listen", config.ops.listen)):
+        try:
+            if listen is not None:
+                host_and_port(listen)
+        except ValueError as error:
+            report(path, str(error))
+    if config.ops.listen == config.listen and not config.listen.endswith(":0"):
+        report("ops.listen", "is the same address as listen")
+
+
+def _check_redis(redis: Redis, report: Report) -> None:
+    if redis.url is not None and redis.url_file is not None:
+        report("redis.url_file", "cannot stand beside redis.url; give one of them")
+    if redis.url is not None and (wrong := wrong_redis_url(redis.url)):
+        report("redis.url", wrong)
+
+
+def wrong_redis_url(url: str) -> str | None:
+    """Why this is no URL of a store; None if it is one. The URL may hold a password: it is not repeated."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        place = parts.path if parts.scheme == "unix" else parts.hostname
+        _ = parts.port
+    except ValueError:
+        place = None
+    if not place or parts.scheme not in _REDIS_SCHEMES:
+        return "must be redis://host:port, rediss://host:port or unix:///path/to/socket"
+    return None
+
+
+def _check_tenants(tenants: Sequence[Tenant], report: Report) -> None:
+    _check_once(report, "tenants", [tenant.name for tenant in tenants], "name")
+    key_paths: dict[str, str] = {}
+    for index, tenant in enumerate(tenants):
+        _check_once(report, f"tenants[{index}].projects", tenant.projects)
+        for number, key in enumerate(tenant.keys):
+            path = f"tenants[{index}].keys[{number}]"
+            _check_once(report, f"{path}.scopes", key.scopes)
+            other = key_paths.setdefault(key_id(key.hash), path)
+            if other != path:
+                report(f"{path}.hash", f"is the same key as {other}")
+
+
+def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, report: Report) -> None:
+    if wrong := _wrong_url(backend.url):
+        report(f"{path}.url", wrong)
+    if backend.slots is not None and backend.slots < workers:
+        message = f"{backend.slots} cannot be shared by {workers} workers; each needs at least one"
+        report(f"{path}.slots", message)
+    known = catalog.get(backend.instance_type) if backend.instance_type else None
+    units_total = backend.units_total or (known.units_total if known else None)
+    if backend.units is not None and units_total is None:
+        kind = backend.instance_type or "an instance that is not named"
+        report(f"{path}.units", f"units_total must be given too: the size of {kind} is not known")
+    if backend.units is not None and units_total is not None and backend.units > units_total:
+        report(f"{path}.units", f"{backend.units} is more than the instance has: {units_total}")
+
+
+def _wrong_url(url: str) -> str | None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        return f"is no URL: {error}"
+    if parts.scheme == "https":
+        return (
+            "https is not supported: use http, or a proxy beside the gateway that speaks TLS to the backend"
+        )
+    if parts.scheme != "http" or not parts.hostname:
+        return "must be http://host[:port]"
+    if parts.username is not None or parts.password is not None:
+        return "must hold no user or password; a backend's key stands in key_file"
+    if parts.path.rstrip("/") == "/v1":
+        return "must be without the path /v1: http://host[:port]"
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        return "must have nothing after the port: http://host[:port]"
+    return None
+
+
+def _check_models(config: Config, report: Report) -> None:
+    names = collections.Counter(model.name for model in config.models)
+    taken: dict[str, str] = {}
+    _check_once(report, "models", [model.name for model in config.models], "name")
+    for index, model in enumerate(config.models):
+        path = f"models[{index}]"
+        for number, alias in enumerate(model.aliases):
+            here = f"{path}.aliases[{number}]"
+            if alias in names:
+                report(here, f"{alias} is the name of a model already")
+            elif alias in taken:
+                report(here, f"{alias} is taken by {taken[alias]}")
+            taken.setdefault(alias, here)
+        _check_tiers(path, model, [backend.name for backend in config.backends], report)
+        _check_once(report, f"{path}.rate_cards", [_hardware(card) for card in model.rate_cards])
+        for number, card in enumerate(model.rate_cards):
+            _check_card(f"{path}.rate_cards[{number}]", card, report)
+
+
+def _check_tiers(path: str, model: Model, backends: Sequence[str], report: Report) -> None:
+    seen: dict[str, str] = {}
+    for here, name in _members(path, model):
+        if name not in backends:
+            report(here, f"there is no backend {name}" + did_you_mean(name, backends))
+        elif name in seen:
+            report(here, f"{name} stands in {seen[name]} already")
+        seen.setdefault(name, here)
+
+
+def _members(path: str, model: Model) -> Iterator[tuple[str, str]]:
+    for tier_index, tier in enumerate(model.tiers):
+        for index, name in enumerate(tier.backends):
+            yield f"{path}.tiers[{tier_index}].backends[{index}]", name
+
+
+def _hardware(card: CardEntry) -> str | None:
+    return card.instance_type or card.family
+
+
+def _check_card(path: str, card: CardEntry, report: Report) -> None:
+    if (card.family is None) == (card.instance_type is None):
+        report(path, "must have one of family and instance_type")
+    _check_date(f"{path}.date", card.date, report)
+    for key in ("prompt", "cached_prompt", "completion"):
+        amount: str | None = getattr(card, key)
+        if amount is not None:
+            _check_usd(f"{path}.{key}", amount, PICO_USD_PER_USD, report)
+
+
+def _check_price(path: str, price: PriceEntry, report: Report) -> None:
+    _check_date(f"{path}.date", price.date, report)
+    _check_usd(f"{path}.usd_per_hour", price.usd_per_hour, MICRO_USD_PER_USD, report)
+
+
+def _check_usd(path: str, amount: str, parts_per_usd: int, report: Report) -> None:
+    try:
+        usd_to(amount, parts_per_usd)
+    except ValueError as error:
+        report(path, str(error))
+
+
+def _check_date(path: str, date: str, report: Report) -> None:
+    try:
+        if not _DATE.match(date):
+            raise ValueError("not of the form YYYY-MM-DD")
+        datetime.date.fromisoformat(date)
+    except ValueError as error:
+        report(path, f"{date!r} is no date: {error}")

@@ -1,0 +1,243 @@
+"""Reading the configuration: flag > environment > file > default, every mistake named at its place."""
+
+import importlib.resources
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from backends.catalog import read_catalog
+from backends.model import Section
+from gateway import config_check
+from gateway.config import LISTEN_DEFAULT, Config, Redis, host_and_port
+from gateway.config_shape import Shape, did_you_mean
+from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
+
+DEFAULT_FILE = "weighbridge.yaml"
+PREFIX = "WEIGHBRIDGE_"
+_MOUNTS = pathlib.Path("/proc/self/mounts")
+_ELSEWHERE = {"WEIGHBRIDGE_CONFIG", "WEIGHBRIDGE_PORT"}
+_SHORT = {"WEIGHBRIDGE_REDIS_URL": "redis__url"}
+# Kubernetes sets these in every pod beside a Service named weighbridge; they are not meant for us.
+_SERVICE_LINK = re.compile(r"WEIGHBRIDGE_(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_\w+)\Z")
+_SERVICE_LINK_PORT = re.compile(r"(tcp|udp)://")
+
+
+class Flags(msgspec.Struct, frozen=True, kw_only=True):
+    """Flags of the command line that stand for keys. None: not given."""
+
+    port: int | None = None
+    state_dir: str | None = None
+
+
+NO_FLAGS = Flags()
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A `--backend`: its URL and the name that it serves its model by."""
+
+    url: str
+    model: str
+
+
+class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the data is: all that the commands which only read need."""
+
+    state_dir: str = ".weighbridge"
+    redis: Redis = Redis()
+
+
+def instances_csv() -> str:
+    """The shipped table of instance types and their list prices, as text."""
+    return (importlib.resources.files("metering") / "data" / "instances.csv").read_text(encoding="utf-8")
+
+
+def config_path(flag: str | None, env: Mapping[str, str]) -> pathlib.Path:
+    """The file: -c, else WEIGHBRIDGE_CONFIG, else weighbridge.yaml in the working directory."""
+    return pathlib.Path(flag or env.get("WEIGHBRIDGE_CONFIG") or DEFAULT_FILE)
+
+
+def load(path: pathlib.Path, env: Mapping[str, str], flags: Flags = NO_FLAGS) -> Config:
+    """The configuration of `serve` and `check`. Raises ConfigErrors with all that is wrong with it."""
+    root, mistakes = _read_file(path)
+    return _checked(root, mistakes, env, flags)
+
+
+def for_backends(
+    served: Sequence[Served],
+    *,
+    key_hash: str,
+    env: Mapping[str, str],
+    flags: Flags,
+    instance_type: str | None = None,
+    slots: int | None = None,
+) -> Config:
+    """The configuration of `serve --backend`: one tenant, one key, a model for each served name.
+
+    A model's id is made from its served name, which stays as an alias. There are no more workers than
+    slots. Raises ConfigErrors.
+    """
+    tiers: dict[str, list[str]] = {}
+    backends = []
+    for number, backend in enumerate(served, start=1):
+        name = f"backend-{number}"
+        tiers.setdefault(backend.model, []).append(name)
+        entry = {"name": name, "url": backend.url, "model": backend.model}
+        entry |= {"instance_type": instance_type} if instance_type else {}
+        backends.append(entry | ({"slots": slots} if slots is not None else {}))
+    models = []
+    for served_name, names in tiers.items():
+        id_ = model_id(served_name)
+        aliases = [served_name] if served_name != id_ else []
+        models.append({"name": id_, "aliases": aliases, "tiers": [{"backends": names}]})
+    tenants = [{"name": "default", "keys": [{"hash": key_hash}]}]
+    root = grown({"tenants": tenants, "models": models, "backends": backends}, "--backend")
+    mistakes: list[Mistake] = []
+    _lay_environment(root, env, mistakes)
+    if slots is not None:
+        workers = root.value.get("workers")
+        wanted = int(workers.value) if workers and str(workers.value).isdecimal() else 1
+        lay(root, ["workers"], Node(value=max(1, min(wanted, slots)), where="--slots"))
+    return _checked(root, mistakes, {}, flags)
+
+
+def model_id(served_name: str) -> str:
+    """An id made from the name that a server knows its model by: lower case, other characters "-"."""
+    id_ = re.sub(r"[^a-z0-9._-]", "-", served_name.lower())[:63]
+    return id_ if re.match("[a-z0-9]", id_) else "m" + id_[:62]
+
+
+def place(path: pathlib.Path, env: Mapping[str, str], flags: Flags = NO_FLAGS) -> Place:
+    """Where the data is, by flags, environment and `path` if there is such a file. Raises ConfigErrors."""
+    root, mistakes = _read_file(path) if path.exists() else (Node(value={}, where="environment"), [])
+    known = {
+        name: value
+        for name, value in env.items()
+        if name.startswith((f"{PREFIX}STATE_DIR", f"{PREFIX}REDIS"))
+    }
+    _lay_environment(root, known, mistakes)
+    _lay_flags(root, Flags(state_dir=flags.state_dir), mistakes)
+    if mistakes:
+        raise ConfigErrors(mistakes)
+    root.value = {key: root.value[key] for key in ("state_dir", "redis") if key in root.value}
+    shape = Shape()
+    found = shape.read(root, Place)
+    shape.raise_mistakes()
+    return found
+
+
+def redis_url(redis: Redis) -> str | None:
+    """The URL of the store; None: the embedded one. Reads url_file. Raises ConfigErrors."""
+    if redis.url_file is None:
+        return redis.url
+    try:
+        url = pathlib.Path(redis.url_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigErrors([Mistake(redis.url_file, 0, "", f"cannot be read: {_reason(error)}")]) from error
+    if wrong := config_check.wrong_redis_url(url):
+        raise ConfigErrors([Mistake(redis.url_file, 0, "", wrong)])
+    return url
+
+
+def backend_keys(config: Config) -> dict[str, str]:
+    """Keys of backends by name, from their files. Raises ConfigErrors with all that cannot be read."""
+    keys: dict[str, str] = {}
+    mistakes = []
+    for index, backend in enumerate(config.backends):
+        if backend.key_file is not None:
+            try:
+                keys[backend.name] = pathlib.Path(backend.key_file).read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                message = f"cannot be read: {_reason(error)}"
+                mistakes.append(Mistake(backend.key_file, 0, f"backends[{index}].key_file", message))
+    if mistakes:
+        raise ConfigErrors(mistakes)
+    return keys
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
+
+
+def _read_file(path: pathlib.Path) -> tuple[Node, list[Mistake]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigErrors([Mistake(str(path), 0, "", f"cannot be read: {_reason(error)}")]) from error
+    return read_yaml(data, str(path))
+
+
+def _checked(root: Node, mistakes: list[Mistake], env: Mapping[str, str], flags: Flags) -> Config:
+    _lay_environment(root, env, mistakes)
+    _lay_flags(root, flags, mistakes)
+    shape = Shape()
+    config = shape.read(root, Config)
+    config_check.check(config, read_catalog(instances_csv()), shape.report)
+    if kind := _network_file_system(config.state_dir):
+        shape.report(
+            "state_dir", f"is on {kind}: locks and fdatasync cannot be relied on there; use a local disk"
+        )
+    if mistakes + shape.mistakes:
+        raise ConfigErrors(mistakes + shape.mistakes)
+    return config
+
+
+def _lay_environment(root: Node, env: Mapping[str, str], mistakes: list[Mistake]) -> None:
+    """Lay the variables over the file. An empty one is as good as not set."""
+    for name in sorted(env, key=_in_order):
+        value = env[name]
+        if not name.startswith(PREFIX) or not value or name in _ELSEWHERE or _SERVICE_LINK.match(name):
+            continue
+        steps = _SHORT.get(name, name.removeprefix(PREFIX).lower()).split("__")
+        if len(steps) == 1 and steps[0] not in Config.__struct_fields__:
+            # Others' variables may begin like ours; a near miss of a key is ours.
+            if hint := did_you_mean(steps[0], Config.__struct_fields__):
+                mistakes.append(Mistake(name, 0, steps[0], "is no key" + hint))
+            continue
+        try:
+            lay(root, steps, Node(value=value, where=name, raw=value, text=True))
+        except ConfigErrors as error:
+            mistakes += error.mistakes
+            continue
+        if steps[0] == "redis" and steps[-1] in ("url", "url_file"):
+            # The two are one setting: what the environment says replaces what the file says.
+            root.value["redis"].value.pop("url_file" if steps[-1] == "url" else "url", None)
+    port = env.get("WEIGHBRIDGE_PORT")
+    if port and not _SERVICE_LINK_PORT.match(port):
+        _lay_port(root, port, "WEIGHBRIDGE_PORT", mistakes)
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """Sort list items by their number: item 10 comes after item 9."""
+    return [(int(step), "") if step.isdecimal() else (-1, step) for step in name.split("__")]
+
+
+def _lay_flags(root: Node, flags: Flags, mistakes: list[Mistake]) -> None:
+    if flags.port is not None:
+        _lay_port(root, str(flags.port), "--port", mistakes)
+    if flags.state_dir is not None:
+        lay(root, ["state_dir"], Node(value=flags.state_dir, where="--state-dir"))
+
+
+def _lay_port(root: Node, port: str, where: str, mistakes: list[Mistake]) -> None:
+    """Change the port of `listen` and keep its host."""
+    listen = root.value.get("listen")
+    before = listen.value if listen and isinstance(listen.value, str) else LISTEN_DEFAULT
+    host = before.rpartition(":")[0]
+    try:
+        host_and_port(f"127.0.0.1:{port}")
+    except ValueError:
+        mistakes.append(Mistake(where, 0, "listen", f"{port!r} is no port"))
+        return
+    lay(root, ["listen"], Node(value=f"{host}:{port}", where=where))
+
+
+def _network_file_system(state_dir: str) -> str | None:
+    """The network file system that `state_dir` is (or will be) on; None if it is local or cannot be told."""
+    if not _MOUNTS.exists():
+        return None
+    kind = config_check.file_system(
+        str(pathlib.Path(state_dir).resolve()), _MOUNTS.read_text(errors="replace")
+    )
+    return kind if kind in config_check.NETWORK_FILE_SYSTEMS else None

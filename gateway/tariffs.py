@@ -1,0 +1,67 @@
+"""From the configuration to prices: the price book, and what the configuration leaves unpriced. Pure."""
+
+from collections.abc import Iterator
+
+from backends import identity
+from backends.catalog import Catalog
+from backends.identity import ModelFacts, Probed
+from gateway.config import CardEntry, Config, Model, PriceEntry
+from gateway.config_shape import did_you_mean
+from metering.pricing import InstancePrice, PriceBook, RateCard, Unpriced, explain, list_prices
+from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
+
+
+def price_book(config: Config, instances_csv: str) -> PriceBook:
+    """The configured rate cards; the configured instance prices before those of the shipped table."""
+    cards = [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
+    return PriceBook(cards, [*map(_price, config.prices), *list_prices(instances_csv)])
+
+
+def model_facts(model: Model) -> ModelFacts:
+    """What the configuration says of a model, for its `identity` lines."""
+    return ModelFacts(
+        id=model.name,
+        logging_policy=model.logging_policy,
+        owner=model.owner,
+        storage_location=model.storage_location,
+        vendor=model.vendor,
+    )
+
+
+def unpriced(config: Config, catalog: Catalog, book: PriceBook) -> Iterator[str]:
+    """For each backend whose calls will have no price: which, and the line that would price it."""
+    backends = {backend.name: backend for backend in config.backends}
+    for model in config.models:
+        for name in dict.fromkeys(name for tier in model.tiers for name in tier.backends):
+            backend = backends[name]
+            tariff = book.tariff(identity.host(backend, model_facts(model), catalog, Probed()))
+            if isinstance(tariff, Unpriced):
+                hint = explain(tariff, model=model.name, backend=name, instance_type=backend.instance_type)
+                unknown = backend.instance_type if backend.instance_type not in catalog else None
+                near = did_you_mean(unknown, catalog) if unknown else ""
+                yield f"calls of {model.name} on {name} will be unpriced ({tariff}): {hint}{near}"
+
+
+def _card(model: str, entry: CardEntry) -> RateCard:
+    hardware = entry.instance_type or entry.family
+    assert hardware is not None
+    cached_prompt = entry.prompt if entry.cached_prompt is None else entry.cached_prompt
+    return RateCard(
+        model=model,
+        hardware=hardware,
+        prompt=usd_to(entry.prompt, PICO_USD_PER_USD),
+        cached_prompt=usd_to(cached_prompt, PICO_USD_PER_USD),
+        completion=usd_to(entry.completion, PICO_USD_PER_USD),
+        date=entry.date,
+        source=entry.source,
+    )
+
+
+def _price(entry: PriceEntry) -> InstancePrice:
+    return InstancePrice(
+        instance_type=entry.instance_type,
+        uusd_per_hour=usd_to(entry.usd_per_hour, MICRO_USD_PER_USD),
+        date=entry.date,
+        source=entry.source,
+        region=entry.region,
+    )
