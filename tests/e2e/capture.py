@@ -138,7 +138,7 @@ def cases(model: str, max_model_len: int) -> list[Case]:
         chat("stream_options_without_stream", "400", stream_options={"include_usage": True}),
         chat("too_long", "the prompt alone is over the context length", **long_chat),
         chat("too_long_stream", "the same, as a stream", **long_chat, **USAGE),
-        chat("too_long_max_tokens", "prompt and max_tokens together are: max_tokens is cut", max_tokens=max_model_len),
+        chat("too_long_max_tokens", "with max_tokens it is: they are cut", max_tokens=max_model_len),
         completion("completions_too_long", "the prompt alone is over the context length", prompt=too_long),
     ]  # fmt: skip
 

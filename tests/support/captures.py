@@ -10,7 +10,6 @@ A capture is a directory (format and origin: tests/data/vllm-0.32.0/README.md):
 Imports nothing of the project: it is a judge of it.
 """
 
-import collections.abc
 import dataclasses
 import json
 import pathlib
@@ -80,6 +79,11 @@ def streams(directory: pathlib.Path = VLLM) -> dict[str, bytes]:
 
 def read_response(raw: bytes, *, method: str = "GET") -> Response:
     """Read one response from the front of `raw`. Raises Incomplete."""
+    return split_response(raw, method=method)[0]
+
+
+def split_response(raw: bytes, *, method: str) -> tuple[Response, bytes]:
+    """The response to a `method` request at the front of `raw`, and what follows. Raises Incomplete."""
     head, blank, rest = raw.partition(b"\r\n\r\n")
     if not blank:
         raise Incomplete("no end of the head")
@@ -88,19 +92,19 @@ def read_response(raw: bytes, *, method: str = "GET") -> Response:
     headers = tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
     status, named = int(status_line.split()[1]), dict(headers)
     if method == "HEAD" or status in (204, 304):
-        chunks: tuple[bytes, ...] = ()
-    elif named.get("transfer-encoding") == "chunked":
-        chunks = tuple(read_chunks(rest))
-    else:
-        length = int(named["content-length"])
-        if len(rest) < length:
-            raise Incomplete(f"{len(rest)} of {length} bytes of the body")
-        chunks = (rest[:length],)
-    return Response(status, headers, chunks)
+        return Response(status, headers, ()), rest
+    if named.get("transfer-encoding") == "chunked":
+        chunks, rest = split_chunks(rest)
+        return Response(status, headers, chunks), rest
+    length = int(named["content-length"])
+    if len(rest) < length:
+        raise Incomplete(f"{len(rest)} of {length} bytes of the body")
+    return Response(status, headers, (rest[:length],)), rest[length:]
 
 
-def read_chunks(framed: bytes) -> collections.abc.Iterator[bytes]:
-    """Chunks of a chunked body, the empty last one left out. Raises Incomplete."""
+def split_chunks(framed: bytes) -> tuple[tuple[bytes, ...], bytes]:
+    """Chunks of a chunked body, the empty last one left out, and the bytes behind it. Raises Incomplete."""
+    chunks: list[bytes] = []
     while True:
         size_line, newline, framed = framed.partition(b"\r\n")
         if not newline:
@@ -108,10 +112,10 @@ def read_chunks(framed: bytes) -> collections.abc.Iterator[bytes]:
         size = int(size_line.partition(b";")[0], 16)
         if len(framed) < size + 2:
             raise Incomplete("a chunk is cut")
-        if size == 0:
-            return
-        yield framed[:size]
-        framed = framed[size + 2 :]
+        chunk, framed = framed[:size], framed[size + 2 :]
+        if not chunk:
+            return tuple(chunks), framed
+        chunks.append(chunk)
 
 
 def events(stream: bytes) -> list[bytes]:
