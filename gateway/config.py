@@ -130,13 +130,13 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prices: tuple[PriceEntry, ...] = ()
 
 
-def to_json(config: Config) -> bytes:
+def canonical(config: Config) -> bytes:
     """The canonical form: sorted keys, no spaces. What a worker is started with."""
     return msgspec.json.encode(config, order="sorted")
 
 
 def from_json(data: bytes) -> Config:
-    """The reverse of `to_json`. Raises msgspec.MsgspecError on anything else."""
+    """The reverse of `canonical`. Raises msgspec.MsgspecError on anything else."""
     return msgspec.json.decode(data, type=Config)
 
 
@@ -146,7 +146,7 @@ def digest(config: Config) -> str:
         parts = urllib.parse.urlsplit(config.redis.url)
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         config = msgspec.structs.replace(config, redis=Redis(url=bare))
-    return "sha256:" + hashlib.sha256(to_json(config)).hexdigest()
+    return "sha256:" + hashlib.sha256(canonical(config)).hexdigest()
 
 
 def host_and_port(listen: str) -> tuple[str, int]:

@@ -1,10 +1,9 @@
-"""Log lines: one JSON object per event on stderr; on a terminal, text for a person.
+"""How events are written: one JSON object a line on stderr; on a terminal, text for a person.
 
     log(logger, logging.WARNING, "attempt failed", backend=b.name, error=error.reason)
     {"at":"2026-11-28T01:22:03.123Z","level":"warning","event":"attempt failed","backend":"inf2-a",…}
 
-The event is a fixed phrase, so that it can be counted; what varies is a fact. Never content, keys
-or addresses of backends.
+`log` itself is in metering/logs.py, for all layers.
 """
 
 import datetime
@@ -13,13 +12,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-_FACTS = "weighbridge_facts"
-
-
-def log(logger: logging.Logger, level: int, event: str, **facts: Any) -> None:
-    """Write one event. facts: JSON values; anything else stands as its str()."""
-    if logger.isEnabledFor(level):
-        logger.log(level, event, extra={_FACTS: facts}, stacklevel=2)
+from metering.logs import FACTS
+from metering.logs import log as log
 
 
 def set_up(stream: TextIO, *, level: int = logging.INFO, **facts: Any) -> None:
@@ -37,7 +31,7 @@ class _Lines(logging.Formatter):
         self._facts = facts
 
     def facts_of(self, record: logging.LogRecord) -> dict[str, Any]:
-        facts = self._facts | getattr(record, _FACTS, {})
+        facts = self._facts | getattr(record, FACTS, {})
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
         return facts
