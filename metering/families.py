@@ -113,19 +113,23 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def counts(self) -> int:
         """How many cells of a series are plain counts; they stand first."""
-        return {Kind.AMOUNT: 0, Kind.HISTOGRAM: len(self.edges_ns) + 1}.get(self.kind, 1)
+        return 0 if self.kind is Kind.AMOUNT else len(self.edges_ns) + 1
+
+    @property
+    def has_amount(self) -> bool:
+        """Does a series end with an amount, in two cells?"""
+        return self.kind is Kind.AMOUNT or self.kind is Kind.HISTOGRAM
 
     @property
     def cells(self) -> int:
         """How many cells a series takes."""
-        return self.counts + (2 if self.kind in (Kind.AMOUNT, Kind.HISTOGRAM) else 0)
+        return self.counts + 2 * self.has_amount
 
     def value(self, cells: Sequence[int]) -> tuple[int, ...]:
         """A series' cells as plain integers: its counts, then its amount if it has one."""
-        counts = tuple(cells[: self.counts])
-        if self.counts == self.cells:
-            return counts
-        low, high = cells[self.counts :]
+        if not self.has_amount:
+            return tuple(cells)
+        *counts, low, high = cells
         return (*counts, (high << LOW_BITS) + low)
 
 

@@ -25,7 +25,6 @@ much is made beside the old one, whole, and renamed over it.
 A live worker holds flock on its page: that is how others know whose gauges still hold.
 """
 
-import errno
 import fcntl
 import mmap
 import os
@@ -124,7 +123,7 @@ class Page:
             self._publish()
 
     def close(self) -> None:
-        """Let go of the page. The file stays: it is retired with its journal (metering/gone.py)."""
+        """Let go of the page, idempotent. The file stays: it is retired with its journal (metering/gone.py)."""
         self._file.close()
 
     def _define(self) -> None:
@@ -233,8 +232,10 @@ class _File:
         self._temporary.rename(self._path)
 
     def close(self) -> None:
-        self._map.close()
-        os.close(self._fd)
+        if self._fd >= 0:
+            self._map.close()
+            os.close(self._fd)
+            self._fd = -1
 
 
 def path_of(pages_dir: pathlib.Path, writer: str) -> pathlib.Path:
@@ -330,7 +331,7 @@ def _reading(path: pathlib.Path, data: bytes, half: _Half, live: bool) -> Readin
     _, shapes, writer, *_ = _FILE.unpack_from(data)
     if shapes.decode("ascii", "replace") != families.shapes():
         raise PageError(f"{path.name}: its families are laid out otherwise")
-    series = [msgspec.json.decode(line, type=Series) for line in half.defs.splitlines()]
+    series = msgspec.json.decode(b"[%s]" % half.defs[:-1].replace(b"\n", b","), type=list[Series])
     return Reading(
         writer=writer.rstrip(b"\0").decode(),
         seq=half.seq,
@@ -343,9 +344,7 @@ def _reading(path: pathlib.Path, data: bytes, half: _Half, live: bool) -> Readin
 def _is_locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            raise
+    except BlockingIOError:
         return True
     return False
 

@@ -1,0 +1,268 @@
+"""What each line counts as."""
+
+import itertools
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metering import families
+from metering.families import (
+    BACKEND_STATE,
+    CALLS,
+    COST,
+    FAMILIES,
+    IN_FLIGHT,
+    LEDGER_LAG,
+    LOW_BITS,
+    OVERHEAD,
+    QUEUE_WAIT,
+    TOKENS,
+    TPOT,
+    TTFT,
+    Cells,
+    Families,
+    Family,
+    Gauges,
+    Kind,
+    Series,
+    Totals,
+)
+from metering.record import AttemptOutcome, CallRecord, Line, Outcome, Refused
+from metering.units import NS_PER_S
+from metering.usage import UNKNOWN as UNKNOWN_USAGE
+from tests.support import lines
+
+
+def fold(*some: Line) -> Totals:
+    folded = Families()
+    for line in some:
+        folded.observe(line)
+    return folded.cells.totals()
+
+
+def shown(totals: Totals) -> dict[str, int]:
+    """Series as text, histograms as their count."""
+    values = {}
+    for (name, labels), value in totals.items():
+        family = FAMILIES[name]
+        key = f"{name.removeprefix('weighbridge_')}({','.join(labels)})"
+        values[key] = sum(value[:-1]) if family.kind is Kind.HISTOGRAM else value[0]
+    return values
+
+
+def test_a_completed_call_counts_once_in_each_family_that_it_knows() -> None:
+    assert shown(fold(lines.call())) == {
+        "calls_total(acme,llama,inf2,completed)": 1,
+        "tokens_total(acme,llama,inf2,prompt,reported)": 10,
+        "tokens_total(acme,llama,inf2,cached_prompt,reported)": 4,
+        "tokens_total(acme,llama,inf2,completion,reported)": 7,
+        "estimated_cost_usd_total(acme,llama,inf2)": 12_345_678,
+        "ttft_seconds(llama,inf2)": 1,
+        "tpot_seconds(llama,inf2)": 1,
+        "queue_wait_seconds(llama)": 1,
+        "overhead_seconds()": 1,
+        "attempts_total(b1,completed)": 1,
+    }
+
+
+def test_what_is_unknown_makes_no_series() -> None:
+    lost = lines.call(
+        attempts=(),
+        backend_ended_ns=None,
+        cost_pusd=None,
+        dispatched_ns=None,
+        instance_family=None,
+        outcome=Outcome.LOST,
+        queue_wait_ns=None,
+        tpot_ns=None,
+        ttft_ns=None,
+        unpriced_reason=None,
+        usage=UNKNOWN_USAGE,
+    )
+    assert shown(fold(lost)) == {
+        "calls_total(acme,llama,unknown,lost)": 1,
+        "unpriced_calls_total(llama,unknown)": 1,
+    }
+
+
+def test_zero_is_known_and_makes_a_series() -> None:
+    totals = fold(lines.call(cost_pusd=0, usage=lines.usage(3, None, 0)))
+    assert totals[Series(TOKENS.name, ("acme", "llama", "inf2", "completion", "reported"))] == (0,)
+    assert Series(TOKENS.name, ("acme", "llama", "inf2", "cached_prompt", "reported")) not in totals
+    assert totals[Series(COST.name, ("acme", "llama", "inf2"))] == (0,)
+
+
+def test_a_refused_line_is_a_call_and_nothing_else() -> None:
+    known = lines.refused(tenant="acme", model="llama", status=503, error_code="no_backend")
+    assert shown(fold(lines.refused(), lines.refused(), known)) == {
+        "calls_total(unknown,unknown,unknown,refused)": 2,
+        "calls_total(acme,llama,unknown,refused)": 1,
+    }
+
+
+def test_reasons_and_attempts() -> None:
+    failed = lines.attempt("b0", AttemptOutcome.UNAVAILABLE)
+    call = lines.call(
+        attempts=(failed, lines.attempt("b1")),
+        cost_pusd=None,
+        unpriced_reason="no instance price",
+        spill_reason="full",
+        fallback_reason="connect refused",
+    )
+    counted = shown(fold(call))
+    assert counted["attempts_total(b0,unavailable)"] == 1
+    assert counted["attempts_total(b1,completed)"] == 1
+    assert counted["spills_total(llama,full)"] == 1
+    assert counted["fallbacks_total(llama,connect refused)"] == 1
+    assert counted["unpriced_calls_total(llama,no instance price)"] == 1
+    assert "estimated_cost_usd_total(acme,llama,inf2)" not in counted
+
+
+def test_lines_that_are_no_calls_count_nothing() -> None:
+    assert fold(lines.start("w"), lines.admitted(), lines.stop()) == {}
+
+
+def test_overhead_is_the_time_before_dispatch_and_after_the_backend_but_not_in_the_queue() -> None:
+    (value,) = [value for series, value in fold(lines.call()).items() if series.family == OVERHEAD.name]
+    assert value[-1] == (2_000 - 500) + (9_000 - 8_000)
+
+
+def test_overhead_is_never_negative() -> None:
+    """A call that fell back may have queued longer than it took to its first dispatch."""
+    totals = fold(lines.call(queue_wait_ns=5_000))
+    assert totals[Series(OVERHEAD.name, ())][-1] == 1_000
+
+
+def test_a_call_that_was_shed_waited_but_has_no_overhead() -> None:
+    shed = lines.call(outcome=Outcome.SHED, attempts=(), dispatched_ns=None, backend_ended_ns=None)
+    counted = shown(fold(shed))
+    assert counted["queue_wait_seconds(llama)"] == 1
+    assert "overhead_seconds()" not in counted
+
+
+@pytest.mark.parametrize(
+    ("ns", "bucket"),
+    [
+        (0, 0),
+        (TTFT.edges_ns[0], 0),  # an upper bound belongs to its bucket, as `le` says
+        (TTFT.edges_ns[0] + 1, 1),
+        (TTFT.edges_ns[-1], len(TTFT.edges_ns) - 1),
+        (TTFT.edges_ns[-1] + 1, len(TTFT.edges_ns)),  # the bucket without bound
+    ],
+)
+def test_bucket_of_an_observation(ns: int, bucket: int) -> None:
+    *counts, total = fold(lines.call(ttft_ns=ns))[Series(TTFT.name, ("llama", "inf2"))]
+    assert [at for at, count in enumerate(counts) if count] == [bucket]
+    assert total == ns
+
+
+@pytest.mark.parametrize("family", [TTFT, TPOT, QUEUE_WAIT, OVERHEAD], ids=lambda family: family.name)
+def test_edges_rise_and_are_exact_in_seconds(family: Family) -> None:
+    assert all(a < b for a, b in itertools.pairwise(family.edges_ns))
+    assert all(round(float(repr(edge / NS_PER_S)) * NS_PER_S) == edge for edge in family.edges_ns)
+
+
+@given(st.lists(st.integers(0, 2**70), max_size=20))
+def test_amounts_of_any_size_are_exact(amounts: list[int]) -> None:
+    cells = Cells()
+    cost = families.Amount(COST, cells)
+    for amount in amounts:
+        cost.add(amount, "t", "m", "f")
+    assert cells.totals() == ({Series(COST.name, ("t", "m", "f")): (sum(amounts),)} if amounts else {})
+    assert all(0 <= low < 2**LOW_BITS for low in cells.values[::2])
+
+
+names = st.sampled_from(["a", "b"])
+tokens = st.integers(0, 50)
+records = st.builds(
+    lambda tenant, model, family, outcome, cost, prompt, wait: lines.call(
+        tenant=tenant,
+        model=model,
+        instance_family=family,
+        outcome=outcome,
+        cost_pusd=cost,
+        usage=UNKNOWN_USAGE if prompt is None else lines.usage(prompt, None, 1),
+        queue_wait_ns=wait,
+    ),
+    names,
+    names,
+    st.none() | names,
+    st.sampled_from(Outcome),
+    st.none() | st.integers(0, 10**20),
+    st.none() | tokens,
+    st.none() | st.integers(0, 60 * NS_PER_S),
+)
+journal = st.lists(
+    records
+    | st.builds(lambda tenant, model: lines.refused(tenant=tenant, model=model), st.none() | names, names)
+)
+
+
+@given(journal)
+def test_the_fold_is_the_sum_over_the_lines(some: list[Line]) -> None:
+    """Against a count of the same lines that shares nothing with the cells."""
+    expected: Counter[tuple[str, ...]] = Counter()
+    for line in some:
+        if isinstance(line, Refused):
+            expected[CALLS.name, line.tenant or "unknown", str(line.model), "unknown", "refused"] += 1
+            continue
+        assert isinstance(line, CallRecord)
+        of = (line.tenant, line.model, line.instance_family or "unknown")
+        expected[(CALLS.name, *of, line.outcome.value)] += 1
+        if line.cost_pusd is not None:
+            expected[(COST.name, *of)] += line.cost_pusd
+        if line.usage.prompt_tokens is not None:
+            expected[(TOKENS.name, *of, "prompt", "reported")] += line.usage.prompt_tokens
+        if line.queue_wait_ns is not None:
+            expected[QUEUE_WAIT.name, line.model] += line.queue_wait_ns
+    found = {(name, *labels): value[-1] for (name, labels), value in fold(*some).items()}
+    looked_at = {
+        key: value
+        for key, value in found.items()
+        if key[0] in (CALLS.name, COST.name, QUEUE_WAIT.name) or "prompt" in key
+    }
+    assert looked_at == dict(expected) | {key: 0 for key in looked_at if key not in expected}
+
+
+@given(journal, st.data())
+def test_a_fold_may_be_cut_anywhere(some: list[Line], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(some)))
+    both = fold(*some[:cut])
+    families.merge(both, fold(*some[cut:]))
+    assert both == fold(*some)
+
+
+def test_gauges_of_several_workers() -> None:
+    together: Totals = {}
+    for state, under_way in [("ready", 2), ("down", 3)]:
+        cells = Cells()
+        seen = Gauges(cells)
+        seen.in_flight("b1", under_way)
+        seen.backend_state("b1", "starting")
+        seen.backend_state("b1", state)
+        seen.ledger_lag(5)
+        assert families.counters(cells.totals()) == {}
+        families.merge(together, families.gauges(cells.totals()))
+    assert together == {
+        Series(IN_FLIGHT.name, ("b1",)): (5,),
+        Series(LEDGER_LAG.name, ()): (10,),
+        Series(BACKEND_STATE.name, ("b1", "starting")): (0,),
+        Series(BACKEND_STATE.name, ("b1", "ready")): (1,),
+        Series(BACKEND_STATE.name, ("b1", "down")): (1,),
+    }
+
+
+def test_cells_that_end_within_a_series_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 cells"):
+        families.totals_of([Series(TTFT.name, ("m", "f"))], [0, 0, 0])
+
+
+def test_the_digest_of_shapes_tells_any_other_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a page of an older version would be read with the buckets of a newer one."""
+    before = families.shapes()
+    finer = msgspec.structs.replace(TTFT, edges_ns=(1, *TTFT.edges_ns))
+    monkeypatch.setattr(families, "FAMILIES", dict(FAMILIES) | {TTFT.name: finer})
+    assert families.shapes() != before
