@@ -1,7 +1,7 @@
 """Read an answer as it passes: bytes → events → usage, finish reasons, errors; and hold back its end. Pure.
 
 The end of a stream is all from the first usage event (`choices: []` and a usage that is not null) or `[DONE]`
-on: it leaves when the call's record is written. What passes before it are the backend's bytes, framing included.
+on: it leaves when the call's record is written. What passes before it are the backend's bytes as they came.
 """
 
 import json
@@ -338,14 +338,14 @@ def _part_of(part: int | None, whole: int | None) -> tuple[int | None, bool]:
 def _passes_unread(data: bytes) -> bool:
     """Whole events with nothing in them that the reader acts on.
 
-    Any key is found however its value is spaced; one spelt with JSON escapes is not, and no server writes so.
+    A key is found however its value is spaced; one spelt with JSON escapes is not, and no server writes so.
     """
     return (
         data.endswith(b"\n\n")
         and data.startswith(b"data:")
-        and data.find(b'"usage"') < 0
-        and data.find(_DONE) < 0
-        and data.find(b'"error"') < 0
+        and (data.rfind(b'"usage"') < 0 or data.count(b'"usage"') == data.count(b'"usage":null'))
+        and data.rfind(_DONE) < 0
+        and data.rfind(b'"error"') < 0
         and data.count(b'"finish_reason"') == data.count(b'"finish_reason":null')
     )
 
@@ -389,7 +389,7 @@ def _lenient_choice(value: Any) -> _Choice:
 
 
 def _json(data: bytes) -> Any:
-    """Decode JSON, with the non-finite numbers that some servers write as log probabilities; None: it is none."""
+    """Decode JSON, with the non-finite numbers that some servers write in logprobs; None: it is none."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

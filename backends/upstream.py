@@ -1,0 +1,425 @@
+"""The HTTP/1.1 client towards one backend: connections, their pool, attempts.
+
+An attempt is one request and its answer. Its exchange is told what happens, on the loop and never from within
+`send()`: connected → head → data … → end, or `lost` at any point; after `abort()` nothing more. Bodies come
+without their chunk framing, joined: one `data` for each read of the socket.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+import httptools
+
+from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
+from backends.model import Backend
+from metering import units
+
+IDLE_NS_MAX = 4 * units.NS_PER_S
+"""vLLM (uvicorn) closes a connection that was idle for 5 s; one of ours is never that old."""
+
+HEAD_BYTES_MAX = 64 * 1024
+
+_BODY_HEAD = b"content-type: application/json\r\ncontent-length: "
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Exchange(Protocol):
+    """Who listens to one attempt."""
+
+    def connected(self) -> None:
+        """The request was handed to a connection; told again if that one was dead and a fresh one was taken."""
+
+    def head(self, status: int, headers: Headers) -> None:
+        """The final answer's status and headers, names in lower case."""
+
+    def data(self, data: bytes) -> None:
+        """Bytes of the body, never empty."""
+
+    def end(self) -> None:
+        """The answer is complete."""
+
+    def lost(self, error: BackendError) -> None:
+        """There will be no (more of the) answer; nothing follows."""
+
+
+class Attempt:
+    """A request on its way. reconnected: a reused connection was dead, and a fresh one was taken."""
+
+    __slots__ = ("_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected")
+
+    def __init__(self, exchange: Exchange, request: bytes) -> None:
+        self.reconnected = False
+        self._exchange = exchange
+        self._request = request
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._over = False
+        self._paused = False
+
+    def abort(self) -> None:
+        """Close the connection at once, so that the backend stops its work. No callback follows."""
+        if self._over:
+            return
+        self._over = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.drop()
+
+    def pause(self) -> None:
+        """Stop reading: the client is slower than the backend."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Read on."""
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        if self._over or paused is self._paused:
+            return
+        self._paused = paused
+        if self._connection is not None:
+            self._connection.read(not paused)
+
+    def _begin(self, connection: "_Connection") -> None:
+        """The connection has taken the request."""
+        self._connection = connection
+        if self._paused:
+            connection.read(False)
+
+    def _connected(self) -> None:
+        if not self._over:
+            self._exchange.connected()
+
+    def _end(self) -> None:
+        self._over = True
+        self._exchange.end()
+
+    def _lose(self, error: BackendError) -> None:
+        if not self._over:
+            self._over = True
+            self._exchange.lost(error)
+
+
+class Upstream:
+    """The connections to one backend from one worker. Loop thread only.
+
+    key: the backend's API key, or None. Its name is resolved anew for each connection.
+    """
+
+    def __init__(self, backend: Backend, *, key: str | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = backend.name
+        self._loop = loop
+        self._host, self._port = backend.address()
+        self._fixed_head = _fixed_head(self._host, self._port, key)
+        self._heads: dict[tuple[str, str], bytes] = {}
+        self._idle: list[_Connection] = []  # the last one in is the first one out
+        self._connections: set[_Connection] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._closed: asyncio.Future[None] | None = None
+
+    @property
+    def open_connections(self) -> int:
+        """Established connections, idle ones included."""
+        return len(self._connections)
+
+    def send(
+        self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, exchange: Exchange
+    ) -> Attempt:
+        """Start an attempt; never fails: what goes wrong is told to the exchange.
+
+        method: any but HEAD. headers: x-request-id and traceparent; the rest are ours. An empty body is none.
+        """
+        assert self._closed is None
+        attempt = Attempt(exchange, self._request(method, path, headers, body))
+        connection = self._take_idle()
+        if connection is None:
+            self._connect(attempt)
+        else:
+            self._loop.call_soon(attempt._connected)
+            connection.start(attempt)
+        return attempt
+
+    def sweep(self, now_ns: int) -> None:
+        """Close connections that have been idle for too long. now_ns: of time.monotonic_ns."""
+        while self._idle and now_ns - self._idle[0].idle_since_ns >= IDLE_NS_MAX:
+            self._idle.pop(0).drop()
+
+    async def close(self) -> None:
+        """Close all connections and wait for it; attempts that are still open are lost."""
+        assert self._closed is None
+        self._closed = self._loop.create_future()
+        for task in self._connecting:
+            task.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
+        for connection in tuple(self._connections):
+            connection.close()
+        if self._connections:
+            await self._closed
+
+    def _request(self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+        head = self._heads.get((method, path))
+        if head is None:
+            head = f"{method} {path} HTTP/1.1\r\n".encode("ascii") + self._fixed_head
+            self._heads[method, path] = head
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        assert lines.count(b"\n") == len(headers)
+        if not body:
+            return head + lines + b"\r\n"
+        return b"%b%b%b%d\r\n\r\n%b" % (head, lines, _BODY_HEAD, len(body), body)
+
+    def _take_idle(self) -> "_Connection | None":
+        oldest_ns = time.monotonic_ns() - IDLE_NS_MAX
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since_ns > oldest_ns and not connection.closing:
+                return connection
+            connection.drop()
+        return None
+
+    def _connect(self, attempt: Attempt) -> None:
+        task = self._loop.create_task(self._establish(attempt))
+        attempt._connecting = task
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _establish(self, attempt: Attempt) -> None:
+        try:
+            await self._loop.create_connection(lambda: _Connection(self, attempt), self._host, self._port)
+        except (OSError, UnicodeError) as error:
+            attempt._lose(BackendUnavailable(self.name, _connect_reason(error)))
+        except asyncio.CancelledError:
+            attempt._lose(BackendUnavailable(self.name, "gateway closing"))  # no one hears it after an abort
+            raise
+        finally:
+            attempt._connecting = None
+
+    # -- what connections say
+
+    def _opened(self, connection: "_Connection") -> None:
+        self._connections.add(connection)
+
+    def _rest(self, connection: "_Connection") -> None:
+        self._idle.append(connection)
+
+    def _gone(self, connection: "_Connection") -> None:
+        self._connections.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if self._closed is not None and not self._connections and not self._closed.done():
+            self._closed.set_result(None)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: idle, or with one attempt. Parser callbacks gather; `data_received` tells."""
+
+    def __init__(self, upstream: Upstream, first: Attempt) -> None:
+        self.idle_since_ns = 0
+        self._upstream = upstream
+        self._attempt: Attempt | None = first
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._reused = False
+        self._reading = True
+        self._clear()
+
+    def _clear(self) -> None:
+        """Ready for an answer."""
+        self._headers: Headers = []
+        self._status = 0
+        self._parts: list[bytes] = []
+        self._unparsed_bytes = 0  # of the head, while it is incomplete
+        self._answered = False  # a byte has come
+        self._headed = False  # the final head is complete
+        self._told = False  # … and the exchange knows
+        self._complete = False
+        self._switched = False  # 101: not a protocol of ours
+        self._keep_alive = False
+        self._excess = False  # bytes came after the answer
+
+    @property
+    def closing(self) -> bool:
+        assert self._transport is not None
+        return self._transport.is_closing()
+
+    def start(self, attempt: Attempt) -> None:
+        """Hand a request to this connection, which is idle."""
+        assert self._attempt is None
+        assert self._transport is not None
+        self._attempt = attempt
+        self._clear()
+        attempt._begin(self)
+        self._transport.write(attempt._request)
+
+    def read(self, wanted: bool) -> None:
+        """Read from the socket, or let the backend wait."""
+        assert self._transport is not None
+        if wanted is self._reading or self._transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def drop(self) -> None:
+        """Close at once; nobody is told."""
+        self._attempt = None
+        self.close()
+
+    def close(self) -> None:
+        """Close at once; an attempt is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._upstream._opened(self)
+        attempt, self._attempt = self._attempt, None
+        assert attempt is not None
+        if attempt._over or self._upstream._closed is not None:
+            transport.abort()
+            return
+        self.start(attempt)
+        attempt._connected()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._upstream._gone(self)
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return
+        attempt._connection = None
+        if self._upstream._closed is not None:
+            attempt._lose(BackendDisconnected(self._upstream.name, "gateway closing"))
+        elif self._headed and exc is None and self._ends_with_connection():
+            attempt._end()
+        elif self._reused and not self._answered and not attempt.reconnected:
+            attempt.reconnected = True
+            self._upstream._connect(attempt)
+        else:
+            reason = "ended early" if self._answered else "no answer"
+            attempt._lose(BackendDisconnected(self._upstream.name, reason))
+
+    def data_received(self, data: bytes) -> None:
+        attempt = self._attempt
+        if attempt is None:  # nobody has asked
+            self.drop()
+            return
+        self._answered = True
+        fault = self._parse(data)
+        self._tell(attempt)
+        if self._attempt is not attempt:  # aborted from within
+            return
+        if self._complete:
+            self._release(attempt, clean=fault is None)
+        elif fault is not None:
+            self.drop()
+            attempt._lose(BackendFaulted(self._upstream.name, fault))
+
+    def _parse(self, data: bytes) -> str | None:
+        """Feed the parser; returns what is wrong with the answer, if anything."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return "protocol upgrade"
+        except httptools.HttpParserError:
+            return "not HTTP"
+        if self._switched:
+            return "protocol upgrade"
+        if self._told:
+            return None
+        self._unparsed_bytes += len(data)
+        if self._unparsed_bytes > HEAD_BYTES_MAX and not (
+            self._headed and self._head_bytes() <= HEAD_BYTES_MAX
+        ):
+            self._headed = self._complete = False
+            return "head too large"
+        return None
+
+    def _tell(self, attempt: Attempt) -> None:
+        if self._headed and not self._told:
+            self._told = True
+            attempt._exchange.head(self._status, self._headers)
+        if self._parts and not attempt._over:
+            parts, self._parts = self._parts, []
+            attempt._exchange.data(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _release(self, attempt: Attempt, *, clean: bool) -> None:
+        """The answer is complete: keep the connection if it is in order, then say so."""
+        transport = self._transport
+        assert transport is not None
+        attempt._connection = None
+        sent = transport.get_write_buffer_size() == 0  # an answer may come before the request is out
+        if clean and sent and self._keep_alive and not self._excess and not transport.is_closing():
+            self._attempt = None
+            self._reused = True
+            self.read(True)
+            self.idle_since_ns = time.monotonic_ns()
+            self._upstream._rest(self)
+        else:
+            self.drop()
+        attempt._end()
+
+    def _head_bytes(self) -> int:
+        return sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    def _ends_with_connection(self) -> bool:
+        """A body with no length and no chunks is complete when the connection ends."""
+        headers = dict(self._headers)
+        chunked = headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
+        return b"content-length" not in headers and not chunked
+
+    # -- httptools
+
+    def on_message_begin(self) -> None:
+        self._excess = self._complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headed:  # a chunked body may end with trailers
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            return
+        self._status = self._parser.get_status_code()
+        self._switched = self._status == HTTPStatus.SWITCHING_PROTOCOLS
+        if self._status < HTTPStatus.OK:  # interim: 100 Continue, 103 Early Hints
+            self._headers = []
+            return
+        self._headed = True
+        self._keep_alive = self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._complete:
+            self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        self._complete = self._headed
+
+
+def _fixed_head(host: str, port: int, key: str | None) -> bytes:
+    shown = f"[{host}]" if ":" in host else host
+    lines = [f"host: {shown}:{port}", "accept: */*", "accept-encoding: identity"]
+    if key is not None:
+        lines.append(f"authorization: Bearer {key}")
+    assert not any("\n" in line for line in lines)
+    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+
+
+def _connect_reason(error: Exception) -> str:
+    """A fixed phrase: the system's own message holds the address."""
+    match error:
+        case ConnectionRefusedError():
+            return "connect refused"
+        case socket.gaierror() | UnicodeError():
+            return "name not known"
+        case TimeoutError():
+            return "connect timeout"
+    return "connect failed"
