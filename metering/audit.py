@@ -1,0 +1,147 @@
+"""Finding a call's record in the journals of a state directory, with its place in the chain.
+
+No gateway need run, and a running one is not disturbed. The chain is verified from the start of the
+segment that holds the record up to it.
+"""
+
+import itertools
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from metering import chain
+from metering.chain import Chained
+from metering.journal import SALVAGE, WRITER_PATTERN, Directory, directories
+from metering.record import Admitted, CallRecord, Host, Identity
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A call and where it stands. line: its record, or what was admitted if it is still open.
+
+    host: the facts of the backend that served it, from the same journal; None if there are none.
+    """
+
+    line: CallRecord | Admitted
+    host: Host | None
+    writer: str
+    leaf: str
+    file: pathlib.Path
+
+
+class NotFound(LookupError):
+    """There is no such call here; the message says what was looked for."""
+
+
+def find(root: pathlib.Path, call_id: str) -> Found:
+    """The call of this id. root: <state_dir>/journal. Raises NotFound, OSError."""
+    writer, _, number = call_id.rpartition("-")
+    if not WRITER_PATTERN.fullmatch(writer) or not number.isdecimal():
+        raise NotFound(f"{call_id!r} is no call id: it has the form <writer>-<number>")
+    if not (root / writer).is_dir():
+        raise NotFound(f"there is no journal of the writer {writer} in {root}")
+    directory = Directory(root / writer)
+    needle = b'"call_id":%s' % msgspec.json.encode(call_id)
+    lines = [line for line in _lines_with(directory, needle) if isinstance(line, CallRecord | Admitted)]
+    # The record comes after the admission; each is checked to be a part of the chain.
+    for line in sorted(lines, key=lambda line: line.seq, reverse=True):
+        for chained in directory.chained(line.seq - 1):
+            if chained.seq == line.seq and chained.line == line:
+                return _found(directory, line, chained.leaf)
+            break
+    raise NotFound(f"there is no call {call_id} in {directory.path}")
+
+
+def last(root: pathlib.Path, count: int) -> list[Found]:
+    """The `count` calls that ended last, the newest first, over all writers. Raises OSError."""
+    assert count > 0
+    newest: list[tuple[CallRecord, Directory, str]] = []
+    by_age = sorted(((_touched_ns(directory), directory) for directory in directories(root)), key=_age)
+    for touched_ns, directory in by_age:
+        # Nothing in this directory, or in those after it, was written after the oldest one we have.
+        if len(newest) == count and touched_ns < newest[-1][0].finished_ns:
+            break
+        newest += [
+            (record, directory, leaf) for record, leaf in itertools.islice(_backwards(directory), count)
+        ]
+        newest.sort(key=lambda one: (-one[0].finished_ns, one[0].call_id))
+        del newest[count:]
+    return [_found(directory, record, leaf) for record, directory, leaf in newest]
+
+
+def as_json(line: CallRecord | Admitted) -> bytes:
+    """The line as JSON for programs. Times (`…_ns`) are strings: many programs read numbers as floats."""
+    return msgspec.json.encode(_times_as_text(msgspec.to_builtins(line)), order="sorted")
+
+
+def _times_as_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: str(item) if key.endswith("_ns") and isinstance(item, int) else _times_as_text(item)
+            for key, item in value.items()
+        }
+    return [_times_as_text(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _found(directory: Directory, line: CallRecord | Admitted, leaf: str) -> Found:
+    digest = line.identity_digest if isinstance(line, CallRecord) else None
+    return Found(
+        line=line,
+        host=_host(directory, digest) if digest else None,
+        writer=directory.writer,
+        leaf=leaf,
+        file=directory.file_of(line.seq),
+    )
+
+
+def _host(directory: Directory, digest: str) -> Host | None:
+    """The host facts of this digest: they stand once in a journal, before the records that name them."""
+    for line in _lines_with(directory, b'"digest":%s' % msgspec.json.encode(digest)):
+        if isinstance(line, Identity):
+            return line.host
+    return None
+
+
+def _lines_with(directory: Directory, needle: bytes) -> Iterator[Any]:
+    """Lines that hold `needle`, decoded; searching bytes costs far less than decoding all lines."""
+    for path in _files(directory):
+        data = path.read_bytes()
+        at = data.find(needle)
+        while at >= 0:
+            end = data.find(b"\n", at)
+            if end < 0:
+                break
+            try:
+                yield chain.decode(data[data.rfind(b"\n", 0, at) + 1 : end])
+            except chain.NotALine:
+                pass  # torn or altered: what the chain does not hold is no record
+            at = data.find(needle, end)
+
+
+def _files(directory: Directory) -> list[pathlib.Path]:
+    salvage = [directory.path / SALVAGE] if directory.closed_by_salvage else []
+    return [path for _, path in directory.segment_paths()] + salvage
+
+
+def _backwards(directory: Directory) -> Iterator[tuple[CallRecord, str]]:
+    """Records from the last to the first, each with its leaf; segment by segment."""
+    until: int | None = None
+    for first_seq in sorted((first for first, _ in directory.segment_paths()), reverse=True):
+        segment = _until(directory.chained(first_seq - 1), until)
+        calls = [(one.line, one.leaf) for one in segment if isinstance(one.line, CallRecord)]
+        yield from reversed(calls)
+        until = first_seq
+
+
+def _until(lines: Iterable[Chained], seq: int | None) -> Iterable[Chained]:
+    return lines if seq is None else itertools.takewhile(lambda one: one.seq < seq, lines)
+
+
+def _touched_ns(directory: Directory) -> int:
+    return max((path.stat().st_mtime_ns for path in _files(directory)), default=0)
+
+
+def _age(entry: tuple[int, Directory]) -> tuple[int, str]:
+    touched_ns, directory = entry
+    return -touched_ns, directory.writer
