@@ -5,7 +5,6 @@ meaning: deploy/reference/config.md.
 """
 
 import hashlib
-import urllib.parse
 from typing import Annotated, Literal
 
 import msgspec
@@ -130,23 +129,22 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prices: tuple[PriceEntry, ...] = ()
 
 
-def canonical(config: Config) -> bytes:
+def to_json(config: Config) -> bytes:
     """The canonical form: sorted keys, no spaces. What a worker is started with."""
     return msgspec.json.encode(config, order="sorted")
 
 
 def from_json(data: bytes) -> Config:
-    """The reverse of `canonical`. Raises msgspec.MsgspecError on anything else."""
+    """The reverse of `to_json`. Raises msgspec.MsgspecError on anything else."""
     return msgspec.json.decode(data, type=Config)
 
 
 def digest(config: Config) -> str:
-    """ "sha256:…" of the canonical form without the password of redis.url: it stands in the journal."""
-    if config.redis.url is not None:
-        parts = urllib.parse.urlsplit(config.redis.url)
-        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        config = msgspec.structs.replace(config, redis=Redis(url=bare))
-    return "sha256:" + hashlib.sha256(canonical(config)).hexdigest()
+    """ "sha256:…" of the canonical form: what the journal says of the configuration.
+
+    Without `redis`: where the ledger is kept bears on no record, and its URL may hold a password.
+    """
+    return "sha256:" + hashlib.sha256(to_json(msgspec.structs.replace(config, redis=Redis()))).hexdigest()
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
