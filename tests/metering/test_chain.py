@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from metering import chain, record
 from metering.chain import Chained, Segment
 from metering.usage import UsageSource
-from tests.support import lines
+from tests.support import journals
 
 MAKES = [
-    lines.start(),
-    lines.admitted("w-1"),
-    lines.refused(),
-    lines.admitted("w-2"),
-    lines.call("w-1"),
-    lines.tick(),
-    lines.call("w-2"),
-    lines.stop(),
+    journals.start(),
+    journals.admitted("w-1"),
+    journals.refused(),
+    journals.admitted("w-2"),
+    journals.call("w-1"),
+    journals.tick(),
+    journals.call("w-2"),
+    journals.stop(),
 ]
-LINES = lines.encoded(MAKES)
+LINES = journals.encoded(MAKES)
 JOURNAL = b"".join(LINES)
 
 
@@ -64,7 +64,7 @@ def test_the_whole_journal_is_read() -> None:
     assert found.offset == len(JOURNAL)
     assert (found.seq, found.prev) == (len(LINES), chain.leaf(LINES[-1][:-1]))
     assert found.lines[0].line == MAKES[0](1, chain.ZEROS)
-    assert found.lines[0].at_ns == lines.AT_NS
+    assert found.lines[0].at_ns == journals.AT_NS
 
 
 def test_reading_goes_on_from_any_line() -> None:
@@ -94,7 +94,7 @@ LEAF = chain.leaf(LINES[0][:-1])
         (b'{"at_ns":1,"kind":"\xff","prev":"","seq":2,"v":1}\n', "not UTF-8"),
         (b'{"kind":' + b"[" * 100_000 + b"\n", "too deep"),
         (
-            lines.encoded([lines.call("w-1")], 1, LEAF)[0].replace(
+            journals.encoded([journals.call("w-1")], 1, LEAF)[0].replace(
                 b'"cached_prompt_tokens":0', b'"cached_prompt_tokens":101'
             ),
             "a usage that cannot be",
@@ -109,7 +109,7 @@ def test_a_line_that_does_not_continue_the_chain_ends_it(second: bytes, why: str
 @pytest.mark.parametrize("fields", [{"kind": "event"}, {"kind": "call", "v": record.VERSION + 1}])
 def test_an_unknown_kind_or_newer_version_continues_the_chain(fields: dict[str, object]) -> None:
     second = raw(2, LEAF, **fields)
-    third = chain.encode(lines.tick()(3, chain.leaf(second[:-1])))
+    third = chain.encode(journals.tick()(3, chain.leaf(second[:-1])))
     found = chain.scan(LINES[0] + second + third)
     assert [line.line is None for line in found.lines] == [False, True, False]
     assert found.lines[1].at_ns == 1
@@ -193,7 +193,7 @@ def test_a_long_plan_is_cut_and_counted() -> None:
         record.Plan(able=able, cut=3),
         record.Plan(able=("a", "b"), left_out=left_out),
     ):
-        line = lines.call("w-1", plan=plan)(1, chain.ZEROS)
+        line = journals.call("w-1", plan=plan)(1, chain.ZEROS)
         data = chain.encode(line)
         decoded = chain.decode(data)
         assert isinstance(decoded, record.CallRecord)
@@ -214,23 +214,25 @@ def test_a_record_fits_if_its_plan_can_be_cut(able: int, left_out: int, other: i
         able=tuple(f"b{n}" * 9 for n in range(able)),
         left_out=tuple(record.LeftOut(backend=f"b{n}", reason="full") for n in range(left_out)),
     )
-    make = lines.call("w-1", plan=plan, tags={"t": "x" * other})
+    make = journals.call("w-1", plan=plan, tags={"t": "x" * other})
     data = chain.encode(make(1, chain.ZEROS))
     least = chain.encode(
-        lines.call("w-1", plan=record.Plan(cut=999), tags={"t": "x" * other})(1, chain.ZEROS)
+        journals.call("w-1", plan=record.Plan(cut=999), tags={"t": "x" * other})(1, chain.ZEROS)
     )
     assert len(data) <= max(record.RECORD_BYTES_MAX, len(least))
 
 
 def test_what_has_no_plan_is_never_cut() -> None:
     tags = {"t": "x" * record.RECORD_BYTES_MAX}
-    for make in (lines.admitted("w-1", tags=tags), lines.call("w-1", tags=tags)):
+    for make in (journals.admitted("w-1", tags=tags), journals.call("w-1", tags=tags)):
         line = make(1, chain.ZEROS)
         assert chain.decode(chain.encode(line)) == line
 
 
 def test_unknown_is_not_zero() -> None:
-    line = chain.decode(chain.encode(lines.call("w-1", usage=record.UNKNOWN, cost_pusd=None)(1, chain.ZEROS)))
+    line = chain.decode(
+        chain.encode(journals.call("w-1", usage=record.UNKNOWN, cost_pusd=None)(1, chain.ZEROS))
+    )
     assert isinstance(line, record.CallRecord)
     assert line.usage.source is UsageSource.UNKNOWN
     assert (line.usage.prompt_tokens, line.cost_pusd) == (None, None)

@@ -20,8 +20,8 @@ from metering.journal import (
     segment_name,
     tree_bytes,
 )
-from tests.support import lines
-from tests.support.lines import WRITER
+from tests.support import journals
+from tests.support.journals import WRITER
 
 OTHER = "w" + "b" * 16
 HOUR = 490_896
@@ -80,7 +80,7 @@ def test_a_write_is_one_write_and_lands_at_once(root: pathlib.Path, monkeypatch:
         return written[-1]
 
     made = create(root)
-    data = b"".join(lines.encoded([lines.start(), lines.admitted("w-1")]))
+    data = b"".join(journals.encoded([journals.start(), journals.admitted("w-1")]))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", counting)
         made.write(data, 1, HOUR)
@@ -91,7 +91,7 @@ def test_a_write_is_one_write_and_lands_at_once(root: pathlib.Path, monkeypatch:
 
 
 def test_segments_are_rotated_by_hour_and_by_size_before_the_write(root: pathlib.Path) -> None:
-    written = lines.encoded([lines.start(), *[lines.tick() for _ in range(5)]])
+    written = journals.encoded([journals.start(), *[journals.tick() for _ in range(5)]])
     size = len(written[1])
     made = create(root, segment_bytes_max=len(written[0]) + size)
     for seq, hour in ((1, HOUR), (2, HOUR), (3, HOUR), (4, HOUR + 1), (5, HOUR), (6, HOUR)):
@@ -108,7 +108,7 @@ def test_segments_are_rotated_by_hour_and_by_size_before_the_write(root: pathlib
 
 def test_a_turn_is_never_cut_even_if_it_is_longer_than_a_segment(root: pathlib.Path) -> None:
     made = create(root, segment_bytes_max=10)
-    first, *rest = lines.encoded([lines.start(), *[lines.tick() for _ in range(5)]])
+    first, *rest = journals.encoded([journals.start(), *[journals.tick() for _ in range(5)]])
     made.write(first, 1, HOUR)
     made.write(b"".join(rest), 2, HOUR)
     assert names(root / WRITER) == [segment_name(1), segment_name(2), LOCK]
@@ -120,7 +120,7 @@ def test_a_short_write_is_an_error_and_is_taken_back(
     root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = create(root)
-    start, *rest = lines.encoded([lines.start(), lines.admitted("w-1"), lines.admitted("w-2")])
+    start, *rest = journals.encoded([journals.start(), journals.admitted("w-1"), journals.admitted("w-2")])
     made.write(start, 1, HOUR)
     data = b"".join(rest)
     with monkeypatch.context() as patch:
@@ -137,7 +137,7 @@ def test_a_short_write_is_an_error_and_is_taken_back(
 
 def test_a_segment_that_cannot_be_made_is_an_error(root: pathlib.Path) -> None:
     made = create(root)
-    start, tick = lines.encoded([lines.start(), lines.tick()])
+    start, tick = journals.encoded([journals.start(), journals.tick()])
     made.write(start, 1, HOUR)
     (root / WRITER / segment_name(2)).touch()
     with pytest.raises(FileExistsError):
@@ -169,7 +169,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
 
 def test_older_segments_are_synced_first_and_once(root: pathlib.Path, syncs: Syncs) -> None:
     made = create(root)
-    written = lines.encoded([lines.start(), *[lines.tick() for _ in range(3)]])
+    written = journals.encoded([journals.start(), *[journals.tick() for _ in range(3)]])
     made.write(written[0], 1, HOUR)
     made.write(written[1], 2, HOUR + 1)
     made.write(written[2], 3, HOUR + 2)
@@ -189,7 +189,7 @@ def test_older_segments_are_synced_first_and_once(root: pathlib.Path, syncs: Syn
 
 def test_a_failed_sync_of_an_older_segment_is_an_error(root: pathlib.Path, syncs: Syncs) -> None:
     made = create(root)
-    start, tick = lines.encoded([lines.start(), lines.tick()])
+    start, tick = journals.encoded([journals.start(), journals.tick()])
     made.write(start, 1, HOUR)
     made.write(tick, 2, HOUR + 1)
     syncs.names.clear()
@@ -207,12 +207,12 @@ def test_a_directory_is_made_durable_with_all_above_it(root: pathlib.Path, syncs
 
 # Reading
 
-MAKES = [lines.start(), *[lines.admitted(f"w-{n}") for n in range(8)], lines.stop()]
+MAKES = [journals.start(), *[journals.admitted(f"w-{n}") for n in range(8)], journals.stop()]
 
 
 @pytest.mark.parametrize("per_segment", [1, 3, 4, 100])
 def test_lines_are_read_from_any_seq(root: pathlib.Path, per_segment: int) -> None:
-    path = lines.write_directory(root, MAKES, per_segment=per_segment)
+    path = journals.write_directory(root, MAKES, per_segment=per_segment)
     directory = Directory(path)
     whole = list(directory.records())
     assert [seq for _, seq, _ in whole] == list(range(1, 11))
@@ -227,7 +227,7 @@ def test_lines_are_read_from_any_seq(root: pathlib.Path, per_segment: int) -> No
 
 
 def test_segments_before_the_seq_asked_for_are_not_read(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES, per_segment=3)
+    path = journals.write_directory(root, MAKES, per_segment=3)
     (path / segment_name(1)).unlink()
     (path / segment_name(4)).write_bytes(b"")
     assert [seq for _, seq, _ in Directory(path).records(7)] == [8, 9, 10]
@@ -235,30 +235,30 @@ def test_segments_before_the_seq_asked_for_are_not_read(root: pathlib.Path) -> N
 
 
 def test_lines_of_unknown_kinds_are_left_out_and_chained_through(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, [lines.start()])
+    path = journals.write_directory(root, [journals.start()])
     segment = path / segment_name(1)
     event = (
         b'{"at_ns":1,"kind":"event","prev":"%s","seq":2,"v":1}'
         % chain.leaf(segment.read_bytes()[:-1]).encode()
     )
-    tick = lines.encoded([lines.tick()], 2, chain.leaf(event))[0]
+    tick = journals.encoded([journals.tick()], 2, chain.leaf(event))[0]
     segment.write_bytes(segment.read_bytes() + event + b"\n" + tick)
     assert [seq for _, seq, _ in Directory(path).records()] == [1, 3]
     assert [line.seq for line in Directory(path).chained()] == [1, 2, 3]
 
 
 def test_a_live_directory_is_read_up_to_its_last_whole_line(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES[:4])
+    path = journals.write_directory(root, MAKES[:4])
     whole = list(Directory(path).chained())
     with open(path / segment_name(1), "ab") as file:
-        file.write(lines.encoded([lines.tick()], 4, whole[-1].leaf)[0][:-1])
+        file.write(journals.encoded([journals.tick()], 4, whole[-1].leaf)[0][:-1])
     assert list(Directory(path).chained()) == whole
     assert Directory(path).tail() == whole[-1]
     assert not Directory(path).complete
 
 
 def test_a_segment_that_was_begun_and_not_written_is_no_end(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES)
+    path = journals.write_directory(root, MAKES)
     (path / segment_name(11)).touch()
     assert Directory(path).complete
     assert len(list(Directory(path).records())) == 10
@@ -266,8 +266,8 @@ def test_a_segment_that_was_begun_and_not_written_is_no_end(root: pathlib.Path) 
 
 
 def test_the_tail_is_found_behind_long_lines(root: pathlib.Path) -> None:
-    long = lines.admitted("w-1", tags={"t": "x" * 300_000})
-    path = lines.write_directory(root, [lines.start(), long])
+    long = journals.admitted("w-1", tags={"t": "x" * 300_000})
+    path = journals.write_directory(root, [journals.start(), long])
     tail = Directory(path).tail()
     assert tail is not None
     assert tail.seq == 2
@@ -276,7 +276,7 @@ def test_the_tail_is_found_behind_long_lines(root: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("junk", [b"junk\n", b"\n", b"\0" * 100_000 + b"\n"])
 def test_the_tail_of_a_damaged_directory_is_its_last_good_line(root: pathlib.Path, junk: bytes) -> None:
-    path = lines.write_directory(root, MAKES[:4])
+    path = journals.write_directory(root, MAKES[:4])
     with open(path / segment_name(1), "ab") as file:
         file.write(junk)
     tail = Directory(path).tail()
@@ -285,7 +285,7 @@ def test_the_tail_of_a_damaged_directory_is_its_last_good_line(root: pathlib.Pat
 
 
 def test_an_empty_directory_has_no_tail(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, [])
+    path = journals.write_directory(root, [])
     assert Directory(path).tail() is None
     assert list(Directory(path).records()) == []
     (path / segment_name(1)).write_bytes(b"{")
@@ -296,7 +296,7 @@ def test_an_empty_directory_has_no_tail(root: pathlib.Path) -> None:
 
 
 def test_reading_on_from_an_altered_segment_gives_nothing(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES, per_segment=3)
+    path = journals.write_directory(root, MAKES, per_segment=3)
     (path / segment_name(4)).write_bytes(b"junk\n")
     assert list(Directory(path).records(4)) == []
     assert len(list(Directory(path).records())) == 3
@@ -305,7 +305,7 @@ def test_reading_on_from_an_altered_segment_gives_nothing(root: pathlib.Path) ->
 def test_directories_are_found_by_their_names(root: pathlib.Path) -> None:
     assert directories(root) == []
     for writer in (OTHER, WRITER):
-        lines.write_directory(root, MAKES, writer=writer)
+        journals.write_directory(root, MAKES, writer=writer)
     (root / "lost+found").mkdir()
     (root / f".{WRITER}").mkdir()
     assert [directory.writer for directory in directories(root)] == [WRITER, OTHER]
@@ -313,7 +313,9 @@ def test_directories_are_found_by_their_names(root: pathlib.Path) -> None:
 
 
 def test_the_bytes_of_the_tree_are_counted_without_ones_own(root: pathlib.Path) -> None:
-    paths = [lines.write_directory(root, MAKES, writer=writer, per_segment=4) for writer in (WRITER, OTHER)]
+    paths = [
+        journals.write_directory(root, MAKES, writer=writer, per_segment=4) for writer in (WRITER, OTHER)
+    ]
     other = sum(file.stat().st_size for file in paths[1].iterdir())
     assert tree_bytes(root, but=WRITER) == other
     assert tree_bytes(root, but="") == 2 * other
@@ -325,11 +327,11 @@ def test_the_bytes_of_the_tree_are_counted_without_ones_own(root: pathlib.Path) 
 
 def test_dead_directories_are_closed_and_others_left_alone(root: pathlib.Path) -> None:
     writers = ["w" + letter * 16 for letter in "abcd"]
-    lines.write_directory(root, MAKES[:4], writer=writers[0])  # dead, three calls open
-    lines.write_directory(root, MAKES, writer=writers[1])  # stopped
+    journals.write_directory(root, MAKES[:4], writer=writers[0])  # dead, three calls open
+    journals.write_directory(root, MAKES, writer=writers[1])  # stopped
     live = create(root, writer=writers[2])
-    live.write(b"".join(lines.encoded(MAKES[:2])), 1, HOUR)
-    lines.write_directory(root, [], writer=writers[3])  # died before its first line
+    live.write(b"".join(journals.encoded(MAKES[:2])), 1, HOUR)
+    journals.write_directory(root, [], writer=writers[3])  # died before its first line
 
     closed = salvage_dead(root)
     assert [(c.directory.writer, c.lost, c.torn_bytes) for c in closed] == [
@@ -344,7 +346,7 @@ def test_dead_directories_are_closed_and_others_left_alone(root: pathlib.Path) -
 
 
 def test_a_closed_directory_is_read_into_its_end(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES[:6], per_segment=2)
+    path = journals.write_directory(root, MAKES[:6], per_segment=2)
     (path / segment_name(5)).write_bytes((path / segment_name(5)).read_bytes()[:-1])
     [closed] = salvage_dead(root)
     assert (closed.lost, closed.torn_bytes > 0) == (4, True)
@@ -359,16 +361,16 @@ def test_a_closed_directory_is_read_into_its_end(root: pathlib.Path) -> None:
 
 
 def test_lines_that_came_after_the_closing_are_not_read(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES[:4])
+    path = journals.write_directory(root, MAKES[:4])
     salvage_dead(root)
     whole = list(Directory(path).records())
     with open(path / segment_name(1), "ab") as file:
-        file.write(lines.encoded([lines.tick()], 4, whole[3][2])[0])
+        file.write(journals.encoded([journals.tick()], 4, whole[3][2])[0])
     assert list(Directory(path).records()) == whole
 
 
 def test_an_altered_end_is_not_read(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES[:4])
+    path = journals.write_directory(root, MAKES[:4])
     salvage_dead(root)
     whole = list(Directory(path).records())
     end = (path / SALVAGE).read_bytes()
@@ -380,7 +382,7 @@ def test_an_altered_end_is_not_read(root: pathlib.Path) -> None:
 
 
 def test_the_end_is_put_there_whole_and_all_before_it_is_durable(root: pathlib.Path, syncs: Syncs) -> None:
-    path = lines.write_directory(root, MAKES[:4], per_segment=2)
+    path = journals.write_directory(root, MAKES[:4], per_segment=2)
     (path / "salvage-x.tmp").write_bytes(b"half")
     salvage_dead(root)
     assert names(path) == [segment_name(1), segment_name(3), LOCK, SALVAGE]
@@ -390,7 +392,7 @@ def test_the_end_is_put_there_whole_and_all_before_it_is_durable(root: pathlib.P
 
 
 def test_a_closing_that_fails_leaves_the_directory_open(root: pathlib.Path, syncs: Syncs) -> None:
-    path = lines.write_directory(root, MAKES[:4])
+    path = journals.write_directory(root, MAKES[:4])
     syncs.fails_at = segment_name(1)
     with pytest.raises(OSError, match="Input/output"):
         salvage_dead(root)
@@ -400,7 +402,7 @@ def test_a_closing_that_fails_leaves_the_directory_open(root: pathlib.Path, sync
 
 
 def test_what_ends_with_a_stop_behind_junk_is_not_closed(root: pathlib.Path) -> None:
-    path = lines.write_directory(root, MAKES)
+    path = journals.write_directory(root, MAKES)
     with open(path / segment_name(1), "ab") as file:
         file.write(b"\0" * 100)
     assert salvage_dead(root) == []
@@ -411,8 +413,8 @@ def test_what_ends_with_a_stop_behind_junk_is_not_closed(root: pathlib.Path) -> 
 
 
 def test_a_directory_stopped_with_a_call_record_is_whole(root: pathlib.Path) -> None:
-    makes = [lines.start(), lines.admitted("w-1"), lines.call("w-1"), lines.stop()]
-    path = lines.write_directory(root, makes)
+    makes = [journals.start(), journals.admitted("w-1"), journals.call("w-1"), journals.stop()]
+    path = journals.write_directory(root, makes)
     outcomes = [
         line.outcome for line, _, _ in Directory(path).records() if isinstance(line, record.CallRecord)
     ]

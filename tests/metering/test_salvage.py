@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from metering import chain, record, salvage
 from metering.chain import Segment
 from metering.journal import SALVAGE, Directory, salvage_dead
-from tests.support import lines
-from tests.support.lines import AT_NS, Make
+from tests.support import journals
+from tests.support.journals import AT_NS, Make
 
 
 def closed(data: bytes) -> tuple[list[record.Line | None], salvage.Closed]:
@@ -29,10 +29,10 @@ def closed(data: bytes) -> tuple[list[record.Line | None], salvage.Closed]:
 
 
 def test_open_calls_are_lost_in_the_order_of_admission() -> None:
-    makes = [lines.start()]
-    makes += [lines.admitted(f"w-{n}", at_ns=AT_NS + n, tenant=f"t{n}") for n in (3, 1, 2)]
-    makes += [lines.call("w-1"), lines.tick(at_ns=AT_NS + 9)]
-    end, found = closed(b"".join(lines.encoded(makes)))
+    makes = [journals.start()]
+    makes += [journals.admitted(f"w-{n}", at_ns=AT_NS + n, tenant=f"t{n}") for n in (3, 1, 2)]
+    makes += [journals.call("w-1"), journals.tick(at_ns=AT_NS + 9)]
+    end, found = closed(b"".join(journals.encoded(makes)))
 
     *lost, stop = end
     assert [line.call_id for line in lost if isinstance(line, record.CallRecord)] == ["w-3", "w-2"]
@@ -43,8 +43,8 @@ def test_open_calls_are_lost_in_the_order_of_admission() -> None:
 
 
 def test_a_lost_record_has_all_of_its_admission_and_costs_nothing() -> None:
-    make = lines.admitted("w-1", trace_id="4bf92f", project=None, stream=False)
-    end, _ = closed(b"".join(lines.encoded([lines.start(), make, lines.tick(at_ns=AT_NS + 5)])))
+    make = journals.admitted("w-1", trace_id="4bf92f", project=None, stream=False)
+    end, _ = closed(b"".join(journals.encoded([journals.start(), make, journals.tick(at_ns=AT_NS + 5)])))
     lost, admitted = end[0], make(2, "")
     assert isinstance(lost, record.CallRecord)
     assert isinstance(admitted, record.Admitted)
@@ -56,7 +56,9 @@ def test_a_lost_record_has_all_of_its_admission_and_costs_nothing() -> None:
 
 
 def test_a_directory_that_was_stopped_is_not_closed() -> None:
-    data = b"".join(lines.encoded([lines.start(), lines.admitted("w-1"), lines.call("w-1"), lines.stop()]))
+    data = b"".join(
+        journals.encoded([journals.start(), journals.admitted("w-1"), journals.call("w-1"), journals.stop()])
+    )
     for tail in (b"", b"\0" * 9, b"half a li"):
         assert salvage.close(chain.walk([Segment(1, [data + tail])])) is None
 
@@ -72,7 +74,7 @@ def test_a_directory_without_a_whole_line_is_closed_at_time_0(data: bytes) -> No
 
 
 def test_the_last_time_may_be_that_of_a_line_of_a_later_version() -> None:
-    start = lines.encoded([lines.start()])[0]
+    start = journals.encoded([journals.start()])[0]
     newer = b'{"at_ns":%d,"kind":"event","prev":"%s","seq":2,"v":9}\n' % (
         AT_NS + 1,
         chain.leaf(start[:-1]).encode(),
@@ -87,7 +89,7 @@ def test_the_last_time_may_be_that_of_a_line_of_a_later_version() -> None:
     st.lists(st.integers(0, 500_000), max_size=5),
 )
 def test_the_torn_tail_is_noted_less_its_trailing_nuls(parts: list[bytes], cuts: list[int]) -> None:
-    start = lines.encoded([lines.start()])[0]
+    start = journals.encoded([journals.start()])[0]
     tail = b"".join(parts)
     edges = sorted({0, len(tail), *(cut for cut in cuts if cut < len(tail))})
     blocks = [tail[a:b] for a, b in itertools.pairwise(edges)]
@@ -106,17 +108,17 @@ def test_the_torn_tail_is_noted_less_its_trailing_nuls(parts: list[bytes], cuts:
 @st.composite
 def histories(draw: st.DrawFn) -> list[Make]:
     """A start, then calls admitted and ended in any order, with other lines between."""
-    makes, open_calls, count = [lines.start()], [], 0
+    makes, open_calls, count = [journals.start()], [], 0
     for step in draw(st.lists(st.integers(0, 9), max_size=14)):
         at_ns = AT_NS + len(makes)
         if step < 4:
             count += 1
             open_calls.append(f"w-{count}")
-            makes.append(lines.admitted(open_calls[-1], at_ns=at_ns))
+            makes.append(journals.admitted(open_calls[-1], at_ns=at_ns))
         elif step < 7 and open_calls:
-            makes.append(lines.call(open_calls.pop(step % len(open_calls)), at_ns=at_ns))
+            makes.append(journals.call(open_calls.pop(step % len(open_calls)), at_ns=at_ns))
         else:
-            makes.append(lines.tick(at_ns=at_ns) if step < 9 else lines.refused(at_ns=at_ns))
+            makes.append(journals.tick(at_ns=at_ns) if step < 9 else journals.refused(at_ns=at_ns))
     return makes
 
 
@@ -197,7 +199,7 @@ def test_any_damage_leaves_the_longest_good_prefix_and_one_end(
 ) -> None:
     for name in ("a", "b"):
         shutil.rmtree(scratch / name, ignore_errors=True)
-    path = lines.write_directory(scratch / "a", makes, per_segment=per_segment)
+    path = journals.write_directory(scratch / "a", makes, per_segment=per_segment)
     for harm in harms:
         do_harm(path, harm)
     shutil.copytree(scratch / "a", scratch / "b")
@@ -207,7 +209,9 @@ def test_any_damage_leaves_the_longest_good_prefix_and_one_end(
     assert len(salvage_dead(scratch / "a")) == 1
     assert len(salvage_dead(scratch / "b")) == 1
     end = (path / SALVAGE).read_bytes()
-    assert (scratch / "b" / lines.WRITER / SALVAGE).read_bytes() == end, "two copies close to the same bytes"
+    assert (scratch / "b" / journals.WRITER / SALVAGE).read_bytes() == end, (
+        "two copies close to the same bytes"
+    )
     assert salvage_dead(scratch / "a") == [], "again is nothing"
     assert (path / SALVAGE).read_bytes() == end
 
