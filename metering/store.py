@@ -10,6 +10,7 @@ try: who folds the journal knows what to send again. Keys and answers: deploy/re
 
 import importlib.resources
 import re
+import types
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,14 @@ class Store:
     async def _connected(self, connection: AbstractConnection) -> None:
         await connection.on_connect()
         self.connections += 1
+
+    async def __aenter__(self) -> "Store":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close the connection. Idempotent."""

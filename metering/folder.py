@@ -1,0 +1,153 @@
+"""Dead writers' directories into the store: those that no shipper serves any more.
+
+A folder remembers of each directory its tenants and their last marks, so that looking again costs one
+look-up a tenant, and a directory is read again only where the store is behind. Any number of folders,
+on any number of hosts, may fold one directory: the marks make them one stream.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from metering.ledger import Mark, Refused, mark
+from metering.logs import log
+from metering.record import CallRecord, Line
+from metering.replay import Replay, Stopped
+from metering.store import Store
+
+CHUNK_LINES = 1_000
+"""Lines that are read and posted in one go; so a batch has at most as many records."""
+PASSES_MAX = 3
+"""Readings of one directory in one go; each is needed only where somebody else moved a mark meanwhile."""
+
+logger = logging.getLogger("weighbridge.ledger")
+
+
+class Directory(Protocol):
+    """What is needed of a writer's directory (metering/journal.py)."""
+
+    @property
+    def writer(self) -> str:
+        """The writer's name."""
+
+    @property
+    def complete(self) -> bool:
+        """Will no line be added any more?"""
+
+    def records(self, after_seq: int = 0) -> Iterator[tuple[Line, int, str]]:
+        """Lines above `after_seq`, each with its seq and leaf."""
+
+
+class Folder:
+    """Folds complete directories. One caller at a time.
+
+    stopped: streams that can't go on, by (tenant, writer); each `fold` tries them again.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.stopped: dict[tuple[str, str], Stopped] = {}
+        self._store = store
+        self._lasts: dict[str, dict[str, Mark]] = {}  # writer → tenant → mark of its last record
+
+    async def fold(self, directories: Iterable[Directory]) -> int:
+        """Bring the store up to the end of each directory; those not complete are left alone.
+
+        returns: how many (tenant, directory) streams are behind still: the stopped ones, and those
+            whose mark others kept moving.
+        Raises StoreUnavailable, and OSError if a directory can't be read; a repeat goes on from there.
+        """
+        known = {}
+        for directory in directories:
+            if directory.writer in self._lasts or await asyncio.to_thread(self._learn, directory):
+                known[directory.writer] = directory
+        asked: dict[str, list[str]] = {}
+        for writer in known:
+            for tenant in self._lasts[writer]:
+                asked.setdefault(tenant, []).append(writer)
+
+        behind: dict[str, dict[str, Mark]] = {}
+        stopped: dict[tuple[str, str], Stopped] = {}
+        for (tenant, writer), found in (await self._store.marks(asked)).items():
+            if isinstance(found, Refused):
+                stopped[tenant, writer] = Stopped(
+                    tenant=tenant, writer=writer, reason=found.reason, where=found.where
+                )
+            elif found != self._lasts[writer][tenant]:
+                behind.setdefault(writer, {})[tenant] = found
+        left = 0
+        for writer, marks in behind.items():
+            more, unfinished = await catch_up(self._store, known[writer], marks)
+            stopped |= {(tenant, writer): stop for tenant, stop in more.items()}
+            left += len(unfinished)
+        self._name(stopped)
+        return left + len(stopped)
+
+    def _learn(self, directory: Directory) -> bool:
+        """Read a directory for its tenants and their last marks; False if it is not complete."""
+        if not directory.complete:
+            return False
+        lasts = {}
+        for line, seq, leaf in directory.records():
+            if isinstance(line, CallRecord):
+                lasts[line.tenant] = mark(seq, leaf)
+        self._lasts[directory.writer] = lasts
+        return True
+
+    def _name(self, stopped: dict[tuple[str, str], Stopped]) -> None:
+        for stream, stop in stopped.items():
+            if self.stopped.get(stream) != stop:
+                log_stopped(stop)
+        self.stopped = stopped
+
+
+async def catch_up(
+    store: Store, directory: Directory, marks: Mapping[str, Mark]
+) -> tuple[dict[str, Stopped], dict[str, Mark]]:
+    """Fold a directory for these tenants, each from its mark in the store to the end.
+
+    returns: by tenant, the streams that stopped, and the marks of those that somebody else kept moving.
+    Raises StoreUnavailable, OSError.
+    """
+    stopped: dict[str, Stopped] = {}
+    for _ in range(PASSES_MAX):
+        if not marks:
+            break
+        replay = await read_again(store, directory, marks)
+        stopped |= replay.stopped
+        marks = replay.again
+    return stopped, dict(marks)
+
+
+async def read_again(
+    store: Store, directory: Directory, marks: Mapping[str, Mark], *, upto_seq: int | None = None
+) -> Replay:
+    """Read a directory once for these tenants and post what the store has not got.
+
+    upto_seq: leave out what comes after it. The reading is done in a thread, some lines at a time.
+    Raises StoreUnavailable, OSError.
+    """
+    replay = Replay(directory.writer, marks)
+    lines: Iterator[tuple[Line, int, str]] = iter(directory.records(replay.after_seq))
+    if upto_seq is not None:
+        lines = itertools.takewhile(lambda line: line[1] <= upto_seq, lines)
+    while replay.at and (chunk := await asyncio.to_thread(list, itertools.islice(lines, CHUNK_LINES))):
+        batches = replay.cut(chunk)
+        for batch, reply in zip(batches, await store.post(batches), strict=True):
+            replay.answered(batch, reply)
+    replay.end()
+    return replay
+
+
+def log_stopped(stop: Stopped) -> None:
+    """Name a stream that can't go on by itself, for a person to cure."""
+    log(
+        logger,
+        logging.ERROR,
+        "ledger stream stopped",
+        tenant=stop.tenant,
+        writer=stop.writer,
+        reason=stop.reason,
+        where=stop.where,
+    )
