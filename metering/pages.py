@@ -123,7 +123,7 @@ class Page:
             self._publish()
 
     def close(self) -> None:
-        """Let go of the page, idempotent. The file stays: it is retired with its journal (metering/gone.py)."""
+        """Let go of the page, idempotent. The file stays until its journal is retired (metering/gone.py)."""
         self._file.close()
 
     def _define(self) -> None:
