@@ -112,7 +112,7 @@ def _check_tenants(tenants: Sequence[Tenant], report: Report) -> None:
 
 
 def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, report: Report) -> None:
-    if wrong := _wrong_url(backend.url):
+    if wrong := wrong_backend_url(backend.url):
         report(f"{path}.url", wrong)
     if backend.slots is not None and backend.slots < workers:
         message = f"{backend.slots} cannot be shared by {workers} workers; each needs at least one"
@@ -126,7 +126,8 @@ def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, 
         report(f"{path}.units", f"{backend.units} is more than the instance has: {units_total}")
 
 
-def _wrong_url(url: str) -> str | None:
+def wrong_backend_url(url: str) -> str | None:
+    """Why this is no URL of a backend; None if it is one."""
     try:
         parts = urllib.parse.urlsplit(url)
         _ = parts.port

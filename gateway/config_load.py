@@ -108,9 +108,9 @@ def model_id(served_name: str) -> str:
     return id_ if re.match("[a-z0-9]", id_) else "m" + id_[:62]
 
 
-def place(path: pathlib.Path, env: Mapping[str, str], flags: Flags = NO_FLAGS) -> Place:
-    """Where the data is, by flags, environment and `path` if there is such a file. Raises ConfigErrors."""
-    root, mistakes = _read_file(path) if path.exists() else (Node(value={}, where="environment"), [])
+def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_FLAGS) -> Place:
+    """Where the data is: by flags, environment and the file `path`, if there is one. Raises ConfigErrors."""
+    root, mistakes = _read_file(path) if path else (Node(value={}, where="environment"), [])
     known = {
         name: value
         for name, value in env.items()
