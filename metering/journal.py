@@ -331,18 +331,16 @@ def salvage_dead(root: pathlib.Path) -> list[Salvaged]:
         if directory.closed_by_salvage:
             continue
         with _lock_if_free(directory.path / LOCK) as locked:
-            if locked and not directory.complete and (salvaged := _close(directory)):
-                closed.append(salvaged)
+            if locked and not directory.complete:
+                closed.append(_close(directory))
     return closed
 
 
-def _close(directory: Directory) -> Salvaged | None:
+def _close(directory: Directory) -> Salvaged:
     """Put salvage.jsonl into a directory whose lock is held."""
     for leftover in directory.path.glob("*".join(_SALVAGE_TMP)):
         leftover.unlink()
     closed = salvage.close(chain.walk(directory.segments()))
-    if closed is None:
-        return None
     # What it is chained to may still be only in memory, and is about to be billed.
     for _, path in directory.segment_paths():
         with open(path, "rb") as file:

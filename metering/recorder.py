@@ -280,8 +280,7 @@ class Recorder:
         """Make all that is written durable, now. Raises OSError."""
         while self.dead is None and self.synced_seq < self.seq:
             if self._sync is None:
-                if timer := self._timers.pop("sync", None):
-                    timer.cancel()
+                self._timers.pop("sync").cancel()
                 self._start_sync()
             assert self._sync is not None
             await asyncio.wait([self._sync])

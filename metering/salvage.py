@@ -51,16 +51,15 @@ class _TornTail:
         return f"sha256:{self._hash.hexdigest()}" if self.bytes else None
 
 
-def close(pieces: Iterable[Chained | bytes]) -> Closed | None:
-    """Make the end of a dead directory.
+def close(pieces: Iterable[Chained | bytes]) -> Closed:
+    """Make the end of a dead directory, one that its writer did not end with a `stop`.
 
     pieces: the directory as `chain.walk` gives it: good lines, then the torn tail as bytes.
-    returns: None if the last good line is a `stop`: there is nothing to close.
 
     All times are `at_ns` of the last good line, or 0 if there is none: the writer lived at least
     until then, and nothing else is known.
     """
-    seq, prev, at_ns, stopped = 0, chain.ZEROS, 0, False
+    seq, prev, at_ns = 0, chain.ZEROS, 0
     open_calls: dict[str, record.Admitted] = {}
     torn = _TornTail()
     for piece in pieces:
@@ -68,13 +67,10 @@ def close(pieces: Iterable[Chained | bytes]) -> Closed | None:
             torn.add(piece)
             continue
         seq, prev, at_ns, line = piece.seq, piece.leaf, piece.at_ns, piece.line
-        stopped = isinstance(line, record.Stop)
         if isinstance(line, record.Admitted):
             open_calls[line.call_id] = line
         elif isinstance(line, record.CallRecord):
             open_calls.pop(line.call_id, None)
-    if stopped:
-        return None
 
     written: list[bytes] = []
     for admitted in open_calls.values():

@@ -205,6 +205,15 @@ def test_a_directory_is_made_durable_with_all_above_it(root: pathlib.Path, syncs
     assert syncs.names == [root.parent.parent.name, "state", f".{WRITER}", "journal"]
 
 
+def test_a_directory_that_cannot_be_made_durable_is_not_named(root: pathlib.Path, syncs: Syncs) -> None:
+    syncs.fails_at = f".{WRITER}"
+    with pytest.raises(OSError, match="Input/output"):
+        create(root)
+    assert directories(root) == []
+    with open(root / f".{WRITER}" / LOCK) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 # Reading
 
 MAKES = [journals.start(), *[journals.admitted(f"w-{n}") for n in range(8)], journals.stop()]
@@ -410,6 +419,17 @@ def test_what_ends_with_a_stop_behind_junk_is_not_closed(root: pathlib.Path) -> 
         file.write(b"\n")
     assert salvage_dead(root) == []
     assert Directory(path).complete
+
+
+def test_a_line_behind_the_stop_that_does_not_continue_it_is_closed_off(root: pathlib.Path) -> None:
+    path = journals.write_directory(root, MAKES[:1] + MAKES[-1:])
+    stray = journals.encoded([journals.tick()], 7)[0]
+    with open(path / segment_name(1), "ab") as file:
+        file.write(stray)
+    [closed] = salvage_dead(root)
+    assert (closed.lost, closed.torn_bytes) == (0, len(stray))
+    assert Directory(path).complete
+    assert [line.kind for line, _, _ in Directory(path).records()] == ["start", "stop", "stop"]
 
 
 def test_a_directory_stopped_with_a_call_record_is_whole(root: pathlib.Path) -> None:

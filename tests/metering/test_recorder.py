@@ -483,10 +483,11 @@ def test_stop_waits_for_the_sync_under_way(tmp_path: pathlib.Path, slow_sync: Sl
     async def scenario() -> None:
         w = World(tmp_path)
         await w.start()
-        await w.append_all(journals.tick())
         slow_sync.let_go.clear()
-        stopping = asyncio.create_task(w.recorder.stop())
+        await w.append_all(journals.tick())
         await w.until(lambda: w.recorder._sync is not None)
+        stopping = asyncio.create_task(w.recorder.stop())
+        await turn()
         assert not stopping.done()
         slow_sync.let_go.set()
         await stopping
@@ -572,6 +573,32 @@ def test_a_tree_that_cannot_be_counted_is_reported_and_tried_again(
             await w.until(lambda: len(w.reports) >= 2)
             assert w.recorder.has_room()
             assert w.died == []
+
+    run(scenario)
+
+
+def test_stop_waits_for_the_counting_under_way(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "SCAN_INTERVAL_S", 0.001)
+    began, let_go = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> int:
+        began.set()
+        assert let_go.wait(DEADLINE_S)
+        return 0
+
+    async def scenario() -> None:
+        w = World(tmp_path)
+        await w.start()
+        monkeypatch.setattr(recorder, "tree_bytes", slow)
+        await w.until(began.is_set)
+        stopping = asyncio.create_task(w.recorder.stop())
+        await w.until(lambda: w.recorder.dead is not None)
+        assert not stopping.done()
+        let_go.set()
+        await stopping
+        assert (w.died, w.reports) == ([], [])
 
     run(scenario)
 

@@ -1,0 +1,75 @@
+"""kill -9 at any moment: what anybody was released for is in the journal, and each call has one record."""
+
+import collections
+import itertools
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from metering.journal import directories, salvage_dead
+from metering.record import Admitted, CallRecord, Outcome, Stop
+
+pytestmark = pytest.mark.integration
+
+ROOT = pathlib.Path(__file__).parents[2]
+SEEDS = range(12)
+
+
+def crash(root: pathlib.Path, seed: int, *, killed_at_release: int = 0, recorder: str = "real") -> list[str]:
+    """Run a writer until it is killed, by itself or by us after some of its reports; returns them all."""
+    arguments = [str(root), str(seed), str(killed_at_release), recorder]
+    command = [sys.executable, "-m", "tests.support.crashing_writer", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
+        assert child.stdout is not None
+        reports: list[bytes] = []
+        if killed_at_release == 0:
+            reports += itertools.islice(child.stdout, random.Random(seed).randrange(1, 2_000))
+            child.kill()
+        reports += child.stdout
+    assert child.returncode == -signal.SIGKILL
+    return [report.decode().strip() for report in reports]
+
+
+def missing(root: pathlib.Path, reports: list[str]) -> set[str]:
+    """Close the dead directory, check that its calls add up; which reported lines are not in it?"""
+    [closed] = salvage_dead(root)
+    whole = [line for line, _, _ in closed.directory.records()]
+    admissions = [line.call_id for line in whole if isinstance(line, Admitted)]
+    outcomes = {line.call_id: line.outcome for line in whole if isinstance(line, CallRecord)}
+    assert collections.Counter(line.kind for line in whole)["call"] == len(outcomes), "one record each"
+    assert sorted(admissions) == sorted(outcomes), "and one for each admission"
+    stop = whole[-1]
+    assert isinstance(stop, Stop)
+    assert (stop.lost, stop.torn_bytes) == (closed.lost, closed.torn_bytes)
+    assert stop.lost == list(outcomes.values()).count(Outcome.LOST)
+    ended = {f"call {call_id}" for call_id, outcome in outcomes.items() if outcome is not Outcome.LOST}
+    return set(reports) - ended - {f"admitted {call_id}" for call_id in admissions}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_from_outside_at_any_moment(tmp_path: pathlib.Path, seed: int) -> None:
+    reports = crash(tmp_path, seed)
+    assert reports
+    assert missing(tmp_path, reports) == set()
+    assert salvage_dead(tmp_path) == []
+    assert [directory.complete for directory in directories(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize("killed_at_release", [1, 2, 50, 333])
+def test_killed_at_the_very_moment_of_a_release(tmp_path: pathlib.Path, killed_at_release: int) -> None:
+    reports = crash(tmp_path, 1, killed_at_release=killed_at_release)
+    assert len(reports) == killed_at_release
+    assert missing(tmp_path, reports) == set()
+
+
+@pytest.mark.parametrize("killed_at_release", [1, 2, 50, 333])
+def test_the_test_finds_a_recorder_that_releases_before_it_writes(
+    tmp_path: pathlib.Path, killed_at_release: int
+) -> None:
+    reports = crash(tmp_path, 1, killed_at_release=killed_at_release, recorder="releases_first")
+    assert len(reports) == killed_at_release
+    assert missing(tmp_path, reports)
