@@ -6,7 +6,6 @@
 import asyncio
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
 import importlib.resources
 import logging
@@ -26,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends import identity
 from backends.catalog import read_catalog
-from backends.identity import ModelFacts
+from backends.model import Backend
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
@@ -35,7 +34,7 @@ from gateway import call as machine
 from gateway.auth import Keys
 from gateway.call import Limits
 from gateway.config import Config
-from gateway.logs import log
+from metering.logs import log
 from gateway.openai_api import OPERATIONS, OpenAIApi, Served, Targets, Tier
 from gateway.ops import Ops
 from gateway.queueing import WAIT_S, Seats, share
@@ -113,7 +112,8 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     )
     page = Page(state_dir / "pages", writer, on_stuck=_page_stuck)
     stack.callback(page.close)
-    store = await stack.enter_async_context(Store.open(worker.redis_url))
+    store = Store(worker.redis_url)
+    stack.push_async_callback(store.close)
     shipper = Shipper(store, journals.Directory(journal.path), on_behind=worker.behind)
     recorder = Recorder(
         journal,
@@ -126,7 +126,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
         on_dead=functools.partial(_journal_dead, worker.dead),
     )
     await recorder.start(
-        config_digest="sha256:" + hashlib.sha256(cfg.canonical(config)).hexdigest(),
+        config_digest=cfg.digest(config),
         pid=os.getpid(),
         version=importlib.metadata.version("weighbridge"),
         worker=worker.index,
@@ -183,7 +183,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
 
 
 async def _upstream(
-    stack: contextlib.AsyncExitStack, backend: "cfg.Backend", loop: asyncio.AbstractEventLoop
+    stack: contextlib.AsyncExitStack, backend: Backend, loop: asyncio.AbstractEventLoop
 ) -> Upstream:
     key = pathlib.Path(backend.key_file).read_text().strip() if backend.key_file else None
     upstream = Upstream(backend, key=key, loop=loop)
@@ -234,14 +234,7 @@ class _State:
                 self._identify(model, entry)
 
     def _identify(self, model: cfg.Model, entry: Entry) -> None:
-        facts = ModelFacts(
-            id=model.name,
-            logging_policy=model.logging_policy,
-            owner=model.owner,
-            storage_location=model.storage_location,
-            vendor=model.vendor,
-        )
-        host = identity.host(entry.backend, facts, self._catalog, entry.probed)
+        host = identity.host(entry.backend, pricing_config.model_facts(model), self._catalog, entry.probed)
         digest = identity.digest(host)
         if self._digests.get((model.name, host.backend)) == digest:
             return

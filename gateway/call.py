@@ -337,7 +337,7 @@ class Call:
         while later and self.limits.patience_ns[self._tier] == 0:
             self._tier = min(later)
             later = [tier for tier in later if tier > self._tier]
-        self.deadline_ns = min(self._queue_deadline_ns, self._total_deadline_ns())
+        self.deadline_ns = min(self._queue_deadline_ns, self.total_deadline_ns)
         if later:
             self.deadline_ns = min(self.deadline_ns, now_ns + self.limits.patience_ns[self._tier])
         wants = (candidate for candidate in self._untried() if candidate.tier <= self._tier)
@@ -347,7 +347,7 @@ class Call:
         """Patience is over: spill to the next tier; or there is no time left: shed."""
         assert self._tier is not None
         later = [candidate.tier for candidate in self._untried() if candidate.tier > self._tier]
-        if later and now_ns < min(self._queue_deadline_ns, self._total_deadline_ns()):
+        if later and now_ns < min(self._queue_deadline_ns, self.total_deadline_ns):
             self._tier = min(later)
             return self._ask(now_ns)
         self._queue_wait_ns += now_ns - self._asked_ns
@@ -375,10 +375,12 @@ class Call:
         self._usage = UNKNOWN
         self._body, self._body_bytes = [], 0
         self.state = State.CONNECTING
-        self.deadline_ns = min(now_ns + self.limits.connect_ns, self._total_deadline_ns())
+        self.deadline_ns = min(now_ns + self.limits.connect_ns, self.total_deadline_ns)
         return [Connect(candidate.target, self._number)]
 
-    def _total_deadline_ns(self) -> int:
+    @property
+    def total_deadline_ns(self) -> int:
+        """When the call must be over, wherever it is (monotonic)."""
         return self.facts.received_ns + self.limits.total_ns
 
     # -- the attempt, before the commit point
@@ -390,7 +392,7 @@ class Call:
         self.state = State.WAITING
         # An answer that is not streamed comes when all of it is generated: only the total bounds it.
         first_ns = self.limits.first_event_ns if self.facts.stream else self.limits.total_ns
-        self.deadline_ns = min(now_ns + first_ns, self._total_deadline_ns())
+        self.deadline_ns = min(now_ns + first_ns, self.total_deadline_ns)
         return []
 
     def _head(self, event: Head, now_ns: int) -> list[Action]:
@@ -502,7 +504,7 @@ class Call:
         longer = self._longer_than
         if isinstance(error, BackendRejected) and error.context_length:
             self._longer_than = self._target.max_model_len or 0
-        untried = self._untried() if now_ns < self._total_deadline_ns() else []
+        untried = self._untried() if now_ns < self.total_deadline_ns else []
         left = min(self.limits.attempts_max - len(self._attempts), len(untried))
         once = longer is None and bool(untried)
         step = routing.after(error, committed=self._opened, attempts_left=max(left, 0), longer_wall=once)
@@ -538,7 +540,7 @@ class Call:
             actions.append(Write(out))
         if reader.events != self._events_seen:  # a comment is no sign of life
             self._events_seen = reader.events
-            self.deadline_ns = min(now_ns + self.limits.between_events_ns, self._total_deadline_ns())
+            self.deadline_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
         if reader.token:
             if self._first_token_ns is None:
                 self._first_token_ns = self._last_token_ns = now_ns
@@ -657,7 +659,7 @@ class Call:
     def _conclude_with(self, error: GatewayError, outcome: Outcome) -> list[Action]:
         """End with an error of ours: as an answer if nothing has been sent, else as an event in the stream."""
         if self._opened:
-            return self._conclude(outcome, 200, error.code, tail=errors.error_event(error))
+            return self._conclude(outcome, 200, error.code, tail=self._error_event(error))
         body = errors.error_body(error)
         head = Open(int(error.status), self._error_headers(error, len(body)))
         return self._conclude(outcome, int(error.status), error.code, head=head, tail=body)
@@ -685,8 +687,13 @@ class Call:
         self.state = State.DONE
         error = errors.JournalFull("the call could not be recorded")
         if self._opened:
-            return [Finish(errors.error_event(error))]
+            return [Finish(self._error_event(error))]
         return self._answer(error)
+
+    def _error_event(self, error: GatewayError) -> bytes:
+        """An error as the stream's last event; half an event that has gone out is ended first."""
+        torn = self._reader is not None and self._reader.torn
+        return (b"\n\n" if torn else b"") + errors.error_event(error)
 
     def _answer(self, error: GatewayError) -> list[Action]:
         body = errors.error_body(error)
@@ -871,8 +878,8 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
     for state in State:
         for event in (Admitted, Connected, Head, Data, End, Lost, Sealed, Unrecorded):
             table[state, event] = _impossible
-        for event in (Timer, ClientGone, Stopping):
-            table[state, event] = c._ignore
+        for late in (Timer, ClientGone, Stopping):
+            table[state, late] = c._ignore
         table[state, Granted] = _seat_too_late
     table |= {
         (s.ADMITTING, Admitted): c._admitted,

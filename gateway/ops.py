@@ -109,5 +109,7 @@ class Ops:
     async def _metrics(self, request: Request) -> Response:
         """The sum of all workers' pages, whichever worker is asked. Read in a thread: a page may have to be read again."""
         self._before_scrape()
-        text, kind = await asyncio.to_thread(metrics.exposition, self._pages_dir, request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        found = await asyncio.to_thread(metrics.scrape, self._pages_dir)
+        text, kind = metrics.render(found, accept)
         return Response(text, headers={"content-type": kind})

@@ -20,7 +20,7 @@ from backends.upstream import Attempt
 from gateway import call as machine
 from gateway import errors
 from gateway.call import Call
-from gateway.logs import log
+from metering.logs import log
 from gateway.queueing import Seats, Ticket
 from gateway.routing import Target
 from gateway.wire import Ask, splice
@@ -130,8 +130,11 @@ class Relay:
             self._busy = False
 
     def sweep(self, now_ns: int) -> None:
-        """Called ten times a second: has the call's deadline passed?"""
-        deadline_ns = self.call.deadline_ns
+        """Called ten times a second: has the call's deadline passed?
+
+        While the client is too slow to take what has come, the backend is not read: its silence is not its fault.
+        """
+        deadline_ns = self.call.total_deadline_ns if self._paused else self.call.deadline_ns
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.feed(machine.Timer())
 

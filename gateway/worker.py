@@ -15,14 +15,14 @@ import socket
 import sys
 from collections.abc import Iterator
 
-import msgspec
 import uvicorn
 import uvloop
 
 from gateway import control, logs
 from gateway.app import Worker, create_apps
+from gateway import config as cfg
 from gateway.config import Config
-from gateway.logs import log
+from metering.logs import log
 
 DRAIN_S = 25
 """How long running answers may go on after the signal to stop; then each ends with a record and an error event."""
@@ -110,7 +110,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor speaks for it
     logs.set_up(sys.stderr, worker=args.index)
     with os.fdopen(args.config_fd, "rb") as file:
-        config = msgspec.json.decode(file.read(), type=Config)
+        config = cfg.from_json(file.read())
     return uvloop.run(serve(args, config))
 
 

@@ -1,0 +1,169 @@
+"""A gateway as its users start it: a child process with a configuration file, in a directory of its own.
+
+It imports nothing of the product: what a test learns comes over sockets and from files.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import pathlib
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+READY_S = 60.0
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def eventually(check, *, within_s: float = 10.0, every_s: float = 0.02):  # noqa: ANN001, ANN201
+    """Call `check` until it returns something true; return that. Fails with its last answer."""
+    deadline = time.monotonic() + within_s
+    while not (found := check()):
+        assert time.monotonic() < deadline, f"still {found!r} after {within_s} s"
+        time.sleep(every_s)
+    return found
+
+
+class Gateway:
+    """A running gateway. keys: tenant → API key; log: where its stderr goes."""
+
+    def __init__(self, directory: pathlib.Path, config: dict, keys: dict[str, str], env: dict[str, str]) -> None:
+        self.directory = directory
+        self.state_dir = pathlib.Path(config["state_dir"])
+        self.port = int(config["listen"].rpartition(":")[2])
+        self.keys = keys
+        self.config_file = directory / "weighbridge.yaml"
+        self.log = directory / "stderr.log"
+        self.config_file.write_text(json.dumps(config))  # YAML reads JSON
+        self._env = env
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "gateway.cli", "serve", "-c", str(self.config_file)],
+                cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT), **self._env},
+                start_new_session=True,
+            )  # fmt: skip
+
+    def restart(self) -> None:
+        """Start it again after its end."""
+        assert self.process.poll() is not None
+        self.process = self._start()
+
+    def wait_ready(self) -> None:
+        """Until /readyz says 200."""
+
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                return self.get("/readyz")[0] == 200
+            return False
+
+        eventually(ready, within_s=READY_S)
+
+    def get(self, path: str, key: str | None = None) -> tuple[int, bytes]:
+        """GET a page; returns status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: object, *, tenant: str = "acme", **headers: str) -> http.client.HTTPResponse:
+        """POST JSON (or bytes as they are); returns the answer, its body not read yet."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"authorization": f"Bearer {self.keys[tenant]}", "content-type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("POST", path, body=data, headers=sent)
+        return connection.getresponse()
+
+    def lines(self, *kinds: str) -> list[dict]:
+        """All journal lines of these kinds (all if none), writer by writer, salvaged ones last."""
+        found = []
+        for directory in sorted((self.state_dir / "journal").iterdir()):
+            segments = sorted(directory.glob("[0-9]*.jsonl")) + sorted(directory.glob("salvage.jsonl"))
+            for segment in segments:
+                for raw in segment.read_bytes().split(b"\n")[:-1]:
+                    line = json.loads(raw)
+                    if not kinds or line["kind"] in kinds:
+                        found.append(line)
+        return found
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for its end; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """SIGKILL to everything that it started, at the end of a test."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=10)
+
+
+def new_key() -> tuple[str, str]:
+    """A key and its hash as the configuration holds it."""
+    key = "wb-" + secrets.token_hex(32)
+    return key, "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def running(
+    directory: pathlib.Path,
+    backends: list[dict],
+    *,
+    tiers: list[dict] | None = None,
+    tenants: tuple[str, ...] = ("acme",),
+    rate_cards: list[dict] | None = None,
+    model: str = "m1",
+    aliases: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    **more: object,
+) -> Iterator[Gateway]:
+    """A gateway before these backends, ready for calls; stopped and its children gone at the end.
+
+    tiers: default: one, of all backends. Every tenant has one key with all scopes.
+    """
+    made = {tenant: new_key() for tenant in tenants}
+    scopes = ["inference", "operator", "finance", "auditor"]
+    config = {
+        "listen": f"127.0.0.1:{free_port()}",
+        "state_dir": str(directory / "state"),
+        "tenants": [
+            {"name": tenant, "projects": ["main"], "tags": {"cost_center": "42"},
+             "keys": [{"hash": digest, "scopes": scopes}]}
+            for tenant, (_, digest) in made.items()
+        ],
+        "models": [
+            {"name": model, "aliases": list(aliases), "rate_cards": rate_cards or [],
+             "tiers": tiers or [{"backends": [backend["name"] for backend in backends]}]}
+        ],
+        "backends": backends,
+        **more,
+    }  # fmt: skip
+    keys = {tenant: key for tenant, (key, _) in made.items()}
+    gateway = Gateway(directory, config, keys, env or {})
+    try:
+        gateway.wait_ready()
+        yield gateway
+    finally:
+        gateway.kill()
