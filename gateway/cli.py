@@ -236,3 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_FAILED
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

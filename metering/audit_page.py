@@ -1,4 +1,4 @@
-"""A call's record as a page for a person: who, what, where, when, how much and why. Pure."""
+"""A call's record as a page for a person: who, what, where, when, how much and why."""
 
 import datetime
 from collections.abc import Iterator

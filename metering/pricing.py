@@ -160,7 +160,7 @@ def price(tariff: Tariff, usage: Usage, slot_ns: int | None) -> Priced:
                 return Priced(unpriced_reason=Unpriced.SLOT_TIME_UNKNOWN)
             cost = derived_cost(tariff.price.uusd_per_hour, tariff.instances, slot_ns, tariff.slots)
             return Priced(cost_pusd=cost, price_basis=tariff.basis())
-        case Unpriced():
+        case _:
             return Priced(unpriced_reason=tariff)
 
 

@@ -1,0 +1,264 @@
+"""What a call costs, against the same sums done with fractions; and which price is chosen."""
+
+import csv
+import fractions
+import math
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metering.pricing import (
+    InstancePrice,
+    PriceBook,
+    Priced,
+    RateCard,
+    SlotRate,
+    Unpriced,
+    derived_cost,
+    explain,
+    list_prices,
+    price,
+)
+from metering.record import Host, Instance
+from metering.units import MICRO_USD_PER_USD, NS_PER_HOUR, NS_PER_S, PICO_USD_PER_USD, usd_to
+from metering.usage import UNKNOWN, Usage, UsageSource
+
+TABLE = pathlib.Path(__file__).parent.parent.parent / "metering" / "data" / "instances.csv"
+PUSD = PICO_USD_PER_USD
+
+counts = st.integers(0, 10**7)
+prices = st.integers(0, 10**15)
+
+
+def card(hardware: str = "inf2", *, prompt: int = 1, cached: int = 1, completion: int = 1) -> RateCard:
+    return RateCard(
+        model="llama",
+        hardware=hardware,
+        prompt=prompt,
+        cached_prompt=cached,
+        completion=completion,
+        date="2026-11-01",
+        source="measured",
+    )
+
+
+def usage(prompt: int | None, completion: int | None, cached: int | None = None) -> Usage:
+    return Usage(
+        source=UsageSource.REPORTED,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_prompt_tokens=cached,
+    )
+
+
+def host(
+    instance_type: str | None = "inf2.48xlarge",
+    *,
+    units: int | None = 24,
+    slots: int | None = 8,
+    region: str | None = None,
+) -> Host:
+    family = instance_type.partition(".")[0] if instance_type else None
+    units_total = None if units is None else 24
+    share = Instance(type=instance_type, units=units, units_total=units_total)
+    return Host(
+        backend="b1",
+        identity_source="config",
+        instance_family=family,
+        instances=(share,) if instance_type else (),
+        model="llama",
+        region=region,
+        served_model="llama",
+        slots=slots,
+    )
+
+
+def hourly(
+    uusd: int = 12_981_270, instance_type: str = "inf2.48xlarge", region: str | None = None
+) -> InstancePrice:
+    return InstancePrice(
+        instance_type=instance_type, uusd_per_hour=uusd, date="2026-07-20", source="list", region=region
+    )
+
+
+def half_up(exact: fractions.Fraction) -> int:
+    return math.floor(exact + fractions.Fraction(1, 2))
+
+
+@given(counts, counts, counts, prices, prices, prices)
+def test_a_card_prices_cached_tokens_as_a_part_of_the_prompt(
+    fresh: int, cached: int, completion: int, per_prompt: int, per_cached: int, per_completion: int
+) -> None:
+    tariff = card(prompt=per_prompt, cached=per_cached, completion=per_completion)
+    priced = price(tariff, usage(fresh + cached, completion, cached), None)
+    million = 10**6
+    exact = (
+        fractions.Fraction(fresh * per_prompt, million)
+        + fractions.Fraction(cached * per_cached, million)
+        + fractions.Fraction(completion * per_completion, million)
+    )
+    assert priced.cost_pusd == half_up(exact)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost"),
+    [
+        (usage(1000, 5, 800), 290_000),  # 200 × 1000 + 800 × 100 + 5 × 2000
+        (usage(1000, 5, 1000), 110_000),
+        (usage(1000, 5, 0), 1_010_000),
+        (usage(1000, 5, None), 1_010_000),  # unknown is billed in full
+        (usage(0, 0), 0),
+    ],
+)
+def test_prices_in_nano_usd_per_token(tokens: Usage, cost: int) -> None:
+    per_nano_usd = PUSD // 10**9
+    # 1000, 100 and 2000 nano-USD per token: 1, 0.1 and 2 USD per 1M
+    tariff = card(prompt=PUSD, cached=PUSD // 10, completion=2 * PUSD)
+    assert price(tariff, tokens, None).cost_pusd == cost * per_nano_usd
+
+
+def test_the_sum_is_rounded_once() -> None:
+    # Each of the three parts is 0.4 picodollars: rounded each for itself they would be nothing.
+    tariff = card(prompt=400_000, cached=400_000, completion=400_000)
+    assert price(tariff, usage(2, 1, 1), None).cost_pusd == 1
+
+
+def test_a_priced_call_says_by_what() -> None:
+    priced = price(card(prompt=3, cached=2, completion=5), usage(1, 1), None)
+    assert priced.rate_card == "llama/inf2@2026-11-01"
+    assert priced.price_basis is not None
+    assert priced.price_basis.kind == "card"
+    assert priced.price_basis.prompt_pusd_per_mtok == 3
+    assert priced.price_basis.cached_prompt_pusd_per_mtok == 2
+    assert priced.price_basis.completion_pusd_per_mtok == 5
+    assert priced.price_basis.instance_price_uusd_per_hour is None
+    assert (priced.price_basis.date, priced.price_basis.source) == ("2026-11-01", "measured")
+    assert priced.unpriced_reason is None
+
+
+@pytest.mark.parametrize("tokens", [UNKNOWN, usage(None, 5), usage(5, None)])
+def test_a_missing_count_is_no_zero(tokens: Usage) -> None:
+    assert price(card(), tokens, 5) == Priced(unpriced_reason=Unpriced.USAGE_UNKNOWN)
+
+
+shares = st.integers(1, 512).flatmap(
+    lambda total: st.builds(Instance, units=st.integers(1, total), units_total=st.just(total))
+)
+
+
+@given(
+    st.integers(0, 10**9),
+    st.lists(shares, min_size=1, max_size=4),
+    st.integers(0, NS_PER_HOUR),
+    st.integers(1, 512),
+)
+def test_derived_sums_the_shares_and_rounds_once(
+    uusd: int, instances: list[Instance], slot_ns: int, slots: int
+) -> None:
+    exact = sum(
+        fractions.Fraction(uusd * one.units * slot_ns, 3_600_000 * one.units_total * slots)
+        for one in instances
+        if one.units is not None and one.units_total is not None
+    )
+    assert derived_cost(uusd, instances, slot_ns, slots) == half_up(fractions.Fraction(exact))
+
+
+def test_all_slots_for_an_hour_cost_what_the_instance_does() -> None:
+    whole = [Instance(units=24, units_total=24)]
+    per_slot = derived_cost(12_981_270, whole, NS_PER_HOUR, 8)
+    assert 8 * per_slot == usd_to("12.98127", PUSD)
+
+
+def test_half_of_the_cores_cost_half() -> None:
+    half = [Instance(units=12, units_total=24)]
+    assert derived_cost(12_981_270, half, NS_PER_HOUR, 1) * 2 == usd_to("12.98127", PUSD)
+
+
+def test_derived_needs_no_token_counts() -> None:
+    tariff = PriceBook([], [hourly()]).tariff(host())
+    assert isinstance(tariff, SlotRate)
+    priced = price(tariff, UNKNOWN, NS_PER_S)
+    assert priced.cost_pusd == half_up(fractions.Fraction(12_981_270 * NS_PER_S, 3_600_000 * 8))
+    assert priced.rate_card is None
+    assert priced.price_basis is not None
+    assert priced.price_basis.kind == "derived"
+    assert priced.price_basis.instance_price_uusd_per_hour == 12_981_270
+    assert price(tariff, UNKNOWN, None) == Priced(unpriced_reason=Unpriced.SLOT_TIME_UNKNOWN)
+
+
+def test_the_card_of_the_exact_type_goes_before_that_of_the_family() -> None:
+    of_type, of_family = card("inf2.48xlarge"), card("inf2")
+    book = PriceBook([of_family, of_type], [hourly()])
+    assert book.tariff(host()) == of_type
+    assert book.tariff(host("inf2.xlarge")) == of_family
+    assert book.tariff(host("trn1.32xlarge")) is Unpriced.PRICE_UNKNOWN
+
+
+def test_a_card_of_another_model_is_none() -> None:
+    other = RateCard(
+        model="qwen", hardware="inf2", prompt=1, cached_prompt=1, completion=1, date="2026-11-01", source="x"
+    )
+    assert PriceBook([other], []).tariff(host()) is Unpriced.PRICE_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("served_by", "reason"),
+    [
+        (host(None), Unpriced.NO_CARD_NO_TYPE),
+        (host("p5e.48xlarge"), Unpriced.PRICE_UNKNOWN),
+        (host(units=None), Unpriced.UNITS_UNKNOWN),
+        (host(slots=None), Unpriced.SLOTS_UNKNOWN),
+    ],
+)
+def test_what_cannot_be_priced_has_a_reason(served_by: Host, reason: Unpriced) -> None:
+    tariff = PriceBook([], [hourly()]).tariff(served_by)
+    assert tariff is reason
+    assert price(tariff, usage(1, 1), 5) == Priced(unpriced_reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ("eu-west-1", 3),  # named for the region
+        ("us-east-1", 2),  # the operator's for everywhere before the list's for this one
+        ("ap-south-1", 2),
+        (None, 2),
+    ],
+)
+def test_the_price_is_that_of_the_region(region: str | None, expected: int) -> None:
+    book = PriceBook([], [hourly(2), hourly(3, region="eu-west-1")])
+    found = book.instance_price("inf2.48xlarge", region)
+    assert found is not None
+    assert found.uusd_per_hour == expected
+
+
+def test_another_regions_price_is_no_price() -> None:
+    book = PriceBook([], [hourly(5, region="us-east-1")])
+    assert book.tariff(host(region="eu-west-1")) is Unpriced.PRICE_UNKNOWN
+    assert book.instance_price("inf2.48xlarge", None) == hourly(5, region="us-east-1")
+
+
+def test_every_price_of_the_table_is_exact() -> None:
+    found = {one.instance_type: one for one in list_prices(TABLE.read_text())}
+    rows = [row for row in csv.DictReader(TABLE.read_text().splitlines()) if row["usd_per_hour_on_demand"]]
+    assert len(found) == len(rows) > 50
+    for row in rows:
+        one = found[row["instance_type"]]
+        assert fractions.Fraction(one.uusd_per_hour, MICRO_USD_PER_USD) == fractions.Fraction(
+            row["usd_per_hour_on_demand"]
+        )
+        assert (one.date, one.region) == ("2026-07-20", "us-east-1")
+    assert "trn2.48xlarge" not in found  # no list price is known: unknown, not 0
+
+
+@pytest.mark.parametrize("reason", [*Unpriced, "something else"])
+def test_each_reason_says_what_would_help(reason: str) -> None:
+    text = explain(reason, model="llama", backend="b1", instance_type=None)
+    assert text
+    if reason in (Unpriced.NO_CARD_NO_TYPE, Unpriced.SLOTS_UNKNOWN, Unpriced.UNITS_UNKNOWN):
+        assert "backends[b1]" in text
+    if reason is Unpriced.PRICE_UNKNOWN:
+        assert "prices" in text
+        assert "p5e.48xlarge" in explain(reason, model="llama", backend="b1", instance_type="p5e.48xlarge")
