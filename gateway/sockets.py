@@ -37,9 +37,9 @@ class Port:
             address.port,
             type=socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
-        )
+        )[0]
         self._dual = dual
-        self._family, _, _, _, self._bound = found[0]
+        self._family, self._bound = found[0], found[4]
         # Bound without SO_REUSEPORT, so that it fails where another gateway listens: with it they would
         # share the port. It gets it afterwards, for the workers' sockets, and never listens itself.
         self._anchor = self._socket()
@@ -50,7 +50,7 @@ class Port:
             self._anchor.close()
             raise
         self._bound = self._anchor.getsockname()
-        self.address = Address(address.host, self._bound[1])
+        self.address = Address(address.host, int(self._bound[1]))
 
     def listen(self) -> socket.socket:
         """One more listening socket, the caller's to close. Raises OSError."""

@@ -1,0 +1,117 @@
+"""Who looks after the journals of dead writers: closed, counted, and folded into the ledger.
+
+    a directory whose writer died ─▶ salvaged ─▶ in the `gone` page ─▶ in the store
+
+In a thread of the supervisor, never on a worker's loop. It goes round each 30 s, at once when it is
+poked (a worker died, or saw a mark fall behind), and when it has a new connection to the store: that
+may be another store, or one that lost its last seconds.
+"""
+
+import asyncio
+import logging
+import pathlib
+import threading
+import time
+
+from metering import gone, journal
+from metering.folder import Folder
+from metering.logs import log
+from metering.store import Store, StoreUnavailable
+
+ROUND_S = 30.0
+PING_S = 1.0
+
+logger = logging.getLogger("weighbridge.caretaker")
+
+
+class Caretaker:
+    """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory."""
+
+    def __init__(self, state_dir: pathlib.Path, redis_url: str) -> None:
+        """Raises ValueError if the store can't be at `redis_url`."""
+        self._journals = state_dir / "journal"
+        self._pages = state_dir / "pages"
+        self._store = Store(redis_url)
+        self._folder = Folder(self._store)
+        self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
+        self._reachable = True
+        self._poked = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="caretaker", daemon=True)
+
+    def tidy(self) -> None:
+        """Close directories of dead writers, and take what they counted into the gone page. Raises OSError.
+
+        To be called once before the first worker starts; from `start` on the thread does it.
+        """
+        for salvaged in journal.salvage_dead(self._journals):
+            log(
+                logger,
+                logging.WARNING,
+                "journal of a dead writer closed",
+                writer=salvaged.directory.writer,
+                calls_lost=salvaged.lost,
+                torn_bytes=salvaged.torn_bytes,
+            )
+        gone.retire(self._pages, self._journals)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Go round at once."""
+        self._poked.set()
+
+    def close(self, wait_s: float) -> None:
+        """Go round a last time and end. After `wait_s` it is left: the next start does what is missing."""
+        self._closing = True
+        self.poke()
+        self._thread.join(wait_s)
+        if self._thread.is_alive():
+            log(logger, logging.WARNING, "ledger not caught up at the end")
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            due_s = time.monotonic()
+            closing = False
+            while not closing:
+                poked = self._poked.wait(PING_S)
+                self._poked.clear()
+                closing = self._closing
+                if runner.run(self._is_reconnected()) or poked or time.monotonic() >= due_s:
+                    due_s = time.monotonic() + ROUND_S
+                    self._tidy_if_possible()
+                    runner.run(self._fold())
+            runner.run(self._store.close())
+
+    def _tidy_if_possible(self) -> None:
+        try:
+            self.tidy()
+        except OSError as error:  # a full disk: the next round tries again
+            log(logger, logging.ERROR, "dead journals cannot be closed", error=error.strerror)
+
+    async def _is_reconnected(self) -> bool:
+        try:
+            await self._store.ping()
+        except StoreUnavailable as error:
+            self._unavailable(error)
+            return False
+        self._reachable = True
+        return self._store.connections != self._folded
+
+    async def _fold(self) -> None:
+        self._folded, connection = None, self._store.connections
+        try:
+            await self._folder.fold(journal.directories(self._journals))
+        except StoreUnavailable as error:
+            self._unavailable(error)
+        except OSError as error:
+            log(logger, logging.ERROR, "dead journals cannot be read", error=error.strerror)
+        else:
+            self._folded = connection
+
+    def _unavailable(self, error: StoreUnavailable) -> None:
+        if self._reachable:
+            log(logger, logging.WARNING, "ledger store unavailable", reason=error.reason)
+        self._reachable = False
