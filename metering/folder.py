@@ -15,7 +15,7 @@ from metering.ledger import Mark, Refused, mark
 from metering.logs import log
 from metering.record import CallRecord, Line
 from metering.replay import Replay, Stopped
-from metering.store import Store
+from metering.store import EVICTION_WANTED, Store
 
 CHUNK_LINES = 1_000
 """Lines that are read and posted in one go; so a batch has at most as many records."""
@@ -49,6 +49,7 @@ class Folder:
     def __init__(self, store: Store) -> None:
         self.stopped: dict[tuple[str, str], Stopped] = {}
         self._store = store
+        self._connections = 0  # of the store, when its eviction policy was asked for
         self._lasts: dict[str, dict[str, Mark]] = {}  # writer → tenant → mark of its last record
 
     async def fold(self, directories: Iterable[Directory]) -> int:
@@ -62,6 +63,7 @@ class Folder:
         for directory in directories:
             if directory.writer in self._lasts or await asyncio.to_thread(self._learn, directory):
                 known[directory.writer] = directory
+        await self._check_eviction()
         asked: dict[str, list[str]] = {}
         for writer in known:
             for tenant in self._lasts[writer]:
@@ -83,6 +85,14 @@ class Folder:
             left += len(unfinished)
         self._name(stopped)
         return left + len(stopped)
+
+    async def _check_eviction(self) -> None:
+        if self._store.connections == self._connections:
+            return
+        policy = await self._store.eviction()
+        if policy not in (None, EVICTION_WANTED):
+            log(logger, logging.ERROR, "the store may evict the ledger", maxmemory_policy=policy)
+        self._connections = self._store.connections
 
     def _learn(self, directory: Directory) -> bool:
         """Read a directory for its tenants and their last marks; False if it is not complete."""

@@ -158,9 +158,14 @@ def total(postings: Iterable[Posting]) -> dict[Account, list[int]]:
         if held is None:
             totals[account] = list(amounts)
         else:
-            for index, amount in enumerate(amounts):
-                held[index] += amount
+            add(held, amounts)
     return totals
+
+
+def add(held: list[int], amounts: Sequence[int]) -> None:
+    """Add amounts, each to its own; both in the order of UNITS."""
+    for index, amount in enumerate(amounts):
+        held[index] += amount
 
 
 def sums(postings: Iterable[Posting]) -> dict[tuple[str, str], int]:

@@ -106,11 +106,11 @@ class Store:
 
     async def eviction(self) -> str | None:
         """The store's maxmemory-policy; None where it may not be asked. A ledger needs EVICTION_WANTED."""
-        (reply,) = await self._ask([("CONFIG", "GET", "maxmemory-policy")])
+        (reply,) = await self._ask([("CONFIG GET", "maxmemory-policy")])
         if isinstance(reply, exceptions.ResponseError):
             return None
-        # redis-py gives a dict for CONFIG GET, whatever the protocol.
-        return reply.get("maxmemory-policy") if isinstance(reply, dict) else None
+        policy = _unwrap([reply])[0].get("maxmemory-policy")  # redis-py makes a dict of it
+        return str(policy) if policy else None
 
     async def post(self, batches: Sequence[Batch]) -> list[Reply]:
         """Send batches in one go; an answer for each, in order."""

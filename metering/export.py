@@ -1,0 +1,127 @@
+"""The ledger as CSV: one row for each hour, tenant, project, model and instance family.
+
+The rows come from the store or straight from the journal. Once the store has all that the journal
+holds, both give the same bytes: rows are sorted by the bytes of their key, amounts are integers, and
+money is a decimal string with 12 places.
+"""
+
+import csv
+import datetime
+import re
+from collections.abc import Iterable
+from typing import NamedTuple, TextIO
+
+from metering import ledger
+from metering.folder import Directory
+from metering.ledger import UNITS, Account
+from metering.record import CallRecord
+from metering.store import Store
+from metering.units import NS_PER_HOUR, usd_text
+
+COLUMNS = (
+    "period_start", "period_end", "tenant", "project", "model", "instance_family",
+    "calls", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "estimated_usd", "unpriced_calls",
+)  # fmt: skip
+
+_HOUR_S = 3_600
+_DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOMENT_PATTERN = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+class Row(NamedTuple):
+    """One line of the CSV. amounts: one for each of ledger.UNITS."""
+
+    tenant: str
+    account: Account
+    amounts: tuple[int, ...]
+
+
+def parse_moment(text: str) -> int:
+    """A date (its first moment) or an RFC 3339 time, as hours since 1970 (UTC).
+
+    Raises ValueError: it is neither, or not on a full hour of UTC. The machine's time zone plays no part.
+    """
+    try:
+        if _DATE_PATTERN.fullmatch(text):
+            moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        elif _MOMENT_PATTERN.fullmatch(text):
+            moment = datetime.datetime.fromisoformat(text.upper())
+        else:
+            raise ValueError
+        seconds = (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)).total_seconds()
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time; write a date (2026-11-01) or a time with its zone (2026-11-01T06:00:00Z)"
+        ) from None
+    if seconds < 0 or seconds % _HOUR_S:
+        raise ValueError(f"{text!r} is not on a full hour of UTC; the ledger keeps whole hours")
+    return int(seconds) // _HOUR_S
+
+
+def parse_period(start: str, end: str) -> range:
+    """Hours since 1970 (UTC) from `start` up to, and without, `end`. Raises ValueError."""
+    hours = range(parse_moment(start), parse_moment(end))
+    if not hours:
+        raise ValueError(f"the period ends at {end}, which is not after its start, {start}")
+    return hours
+
+
+async def rows_from_store(store: Store, hours: range) -> list[Row]:
+    """Rows of these hours as the store has them.
+
+    Raises StoreUnavailable, and ValueError if the store holds what is no balance.
+    """
+    totals: dict[tuple[str, Account], list[int]] = {}
+    async for tenant, hour, fields in store.balances(hours):
+        for field, value in fields.items():
+            account, unit = ledger.field_parts(hour, field)
+            if unit in UNITS:  # a later version may keep more
+                amounts = totals.setdefault((tenant, account), [0] * len(UNITS))
+                amounts[UNITS.index(unit)] = int(value)
+    return _rows(totals)
+
+
+def rows_from_journal(directories: Iterable[Directory], hours: range) -> list[Row]:
+    """Rows of these hours as the journals have them, shipped or not. Reads whole directories. Raises OSError."""
+    totals: dict[tuple[str, Account], list[int]] = {}
+    for directory in directories:
+        for line, seq, leaf in directory.records():
+            if isinstance(line, CallRecord) and line.finished_ns // NS_PER_HOUR in hours:
+                posting = ledger.posting(line, seq, leaf)
+                amounts = totals.setdefault((line.tenant, posting.account), [0] * len(UNITS))
+                ledger.add(amounts, posting.amounts)
+    return _rows(totals)
+
+
+def export_csv(rows: Iterable[Row], out: TextIO) -> None:
+    """Write rows as they come, under a header. Lines end with a newline alone."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for tenant, (hour, *key), amounts in rows:
+        calls, prompt, cached_prompt, completion, cost_pusd, unpriced_calls = amounts
+        usage = (calls, prompt, cached_prompt, completion)
+        writer.writerow(
+            (
+                _moment_text(hour),
+                _moment_text(hour + 1),
+                tenant,
+                *key,
+                *usage,
+                usd_text(cost_pusd),
+                unpriced_calls,
+            )
+        )
+
+
+def _rows(totals: dict[tuple[str, Account], list[int]]) -> list[Row]:
+    rows = [Row(tenant, account, tuple(amounts)) for (tenant, account), amounts in totals.items()]
+    # The order of code points is that of their UTF-8 bytes.
+    rows.sort(key=lambda row: (row.account.hour, row.tenant, row.account))
+    return rows
+
+
+def _moment_text(hour: int) -> str:
+    text = ledger.hour_text(hour)
+    return f"{text[:4]}-{text[4:6]}-{text[6:8]}T{text[8:]}:00:00Z"
