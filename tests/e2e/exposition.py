@@ -7,10 +7,10 @@ LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"')
 
 
 def totals(text: str) -> dict[str, float]:
-    """The sum of each sample name over its label sets."""
+    """The sum of each of vLLM's sample names over its label sets."""
     sums: dict[str, float] = {}
     for line in text.splitlines():
-        if match := SAMPLE.match(line):
+        if line.startswith("vllm:") and (match := SAMPLE.match(line)):
             sums[match["name"]] = sums.get(match["name"], 0.0) + float(match["value"])
     return sums
 
