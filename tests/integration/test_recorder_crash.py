@@ -4,6 +4,7 @@ import collections
 import itertools
 import pathlib
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = pathlib.Path(__file__).parents[2]
 SEEDS = range(12)
+FILE_BYTES_MAX = 30_000  # below a segment's size by seed 0
 
 
 def crash(root: pathlib.Path, seed: int, *, killed_at_release: int = 0, recorder: str = "real") -> list[str]:
@@ -48,6 +50,24 @@ def missing(root: pathlib.Path, reports: list[str]) -> set[str]:
     assert stop.lost == list(outcomes.values()).count(Outcome.LOST)
     ended = {f"call {call_id}" for call_id, outcome in outcomes.items() if outcome is not Outcome.LOST}
     return set(reports) - ended - {f"admitted {call_id}" for call_id in admissions}
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
+
+
+def test_a_file_that_can_grow_no_more_ends_the_writer_at_a_whole_turn(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "tests.support.crashing_writer", str(tmp_path), "0", "0", "real"]
+    child = subprocess.run(command, capture_output=True, cwd=ROOT, preexec_fn=limit_files, check=False)
+    assert child.returncode == 1
+    assert b"short write" in child.stderr
+    [(_, segment)] = directories(tmp_path)[0].segment_paths()
+    assert FILE_BYTES_MAX // 2 < segment.stat().st_size < FILE_BYTES_MAX, "the half turn was taken back"
+    reports = child.stdout.decode().splitlines()
+    assert missing(tmp_path, reports) == set()
+    [directory] = directories(tmp_path)
+    lines = [line for line, _, _ in directory.records() if isinstance(line, Admitted | CallRecord)]
+    assert len(reports) == len([line for line in lines if getattr(line, "outcome", None) is not Outcome.LOST])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
