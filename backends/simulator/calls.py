@@ -1,0 +1,262 @@
+"""One generating call: from its sequences' tokens to the bytes of its answer, faults included.
+
+    begin ─▶ (slow_head: wait) ─▶ head of a stream ─▶ token… ─▶ usage event, [DONE]   completed
+                                          │              └─▶ strike                   faulted:<kind>
+                                          └─ client gone ─▶                           aborted
+
+An answer that is no stream is written when its last token is there. Everything sent is in the log entry.
+"""
+
+import abc
+import asyncio
+import time
+
+import msgspec
+
+from backends.simulator.answers import DONE, Choice, Usage, Writer, error_body
+from backends.simulator.asks import Ask
+from backends.simulator.driver import Driver
+from backends.simulator.engine import Generated
+from backends.simulator.faults import Fault, Kind
+from backends.simulator.http import Connection
+from backends.simulator.log import Log, Recording
+from backends.simulator.tokens import seed_of
+
+FAULT_MESSAGE = "Internal server error"
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call works with. fault: the one that befalls it; None: it goes well."""
+
+    ask: Ask
+    connection: Connection
+    driver: Driver
+    fault: Fault | None
+    log: Log
+    recording: Recording
+    writer: Writer
+
+
+class Call(abc.ABC):
+    """A sink of its sequences' tokens; the two kinds of answer are below."""
+
+    def __init__(self, context: Context) -> None:
+        ask, entry = context.ask, context.recording.entry
+        self._ask = ask
+        self._entry = entry
+        self._log = context.log
+        self._recording = context.recording
+        self._writer = context.writer
+        self._connection = context.connection
+        self._driver = context.driver
+        self._fault = context.fault
+        self._late: asyncio.TimerHandle | None = None
+        self._stalled = False
+        self._sequences = [
+            Generated(
+                prompt=prompt,
+                index=position * ask.n + number,
+                seed=seed_of(prompt, number),
+                max_tokens=ask.max_tokens,
+                min_tokens=ask.min_tokens,
+                ignore_eos=ask.ignore_eos,
+                salt=ask.salt,
+                sink=self,
+            )
+            for position, prompt in enumerate(ask.prompts)
+            for number in range(ask.n)
+        ]
+        self._unfinished = len(self._sequences)
+        entry.prompt_tokens = sum(len(prompt) for prompt in ask.prompts)
+        entry.fault = None if self._fault is None else self._fault.kind
+
+    def begin(self) -> None:
+        self._connection.on_lost = self._gone
+        if self._fault is not None and self._fault.kind is Kind.SLOW_HEAD:
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(self._fault.delay_ms / 1_000, self._start)
+        else:
+            self._start()
+
+    def token(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
+        """From the engine: the next token of one sequence. Not called again once all are aborted or held."""
+        self._entry.completion_tokens += 1
+        if finish_reason is not None:
+            self._unfinished -= 1
+        if self._entry.cached_tokens is None:
+            self._entry.cached_tokens = self._sequences[0].cached
+            if self._strikes_before_head():
+                self._strike()
+                return
+        self._take(sequence, text, finish_reason)
+
+    @abc.abstractmethod
+    def _take(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
+        """Make something of a token."""
+
+    @abc.abstractmethod
+    def _send_part(self) -> None:
+        """Send what a fault lets through that is not sent yet."""
+
+    @abc.abstractmethod
+    def _fail(self) -> None:
+        """Answer with the server's own error."""
+
+    def _start(self) -> None:
+        self._late = None
+        self._driver.submit(self._sequences)
+
+    def _usage(self) -> Usage:
+        assert self._entry.prompt_tokens is not None
+        return Usage(
+            prompt_tokens=self._entry.prompt_tokens,
+            completion_tokens=self._entry.completion_tokens,
+            cached_tokens=self._entry.cached_tokens or 0,
+        )
+
+    def _respond(self, status: int, body: bytes) -> None:
+        self._entry.status = status
+        self._recording.sent(body)
+        self._connection.respond(status, body)
+
+    def _respond_with_error(self) -> None:
+        self._respond(500, error_body(500, FAULT_MESSAGE, "InternalServerError", None))
+
+    def _strikes_before_head(self) -> bool:
+        return self._fault is not None and self._fault.kind is not Kind.SLOW_HEAD and self._fault.before_head
+
+    def _strikes_after(self) -> int | None:
+        """Events after which the fault strikes; None: none does, or before the head."""
+        if self._fault is None or self._fault.kind is Kind.SLOW_HEAD:
+            return None
+        return self._fault.after_events
+
+    def _strike(self) -> None:
+        assert self._fault is not None
+        kind = self._fault.kind
+        if kind is Kind.STALL:
+            self._stalled = True
+            self._driver.hold(self._sequences)
+            self._send_part()
+            return  # its entry is closed when the client leaves
+        self._driver.abort(self._sequences)
+        match kind:
+            case Kind.DIE:
+                self._send_part()
+                self._connection.close()
+            case Kind.RESET:
+                self._send_part()
+                self._connection.reset()
+            case Kind.ERROR_500:
+                self._fail()
+        self._close(f"faulted:{kind}")
+
+    def _gone(self) -> None:
+        """The client left: the engine is told at once, as vLLM's is."""
+        if self._late is not None:
+            self._late.cancel()
+        self._driver.abort(self._sequences)
+        self._close(f"faulted:{Kind.STALL}" if self._stalled else "aborted")
+
+    def _close(self, outcome: str) -> None:
+        self._log.close(self._recording, outcome, time.time_ns())
+
+
+class StreamedCall(Call):
+    """Server-sent events, one write each."""
+
+    _opened = False
+
+    def _start(self) -> None:
+        if not self._strikes_before_head():
+            self._entry.status = 200
+            self._connection.start_stream(200)
+        super()._start()
+
+    def _take(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
+        if not self._opened:
+            self._opened = True
+            for each in self._sequences:
+                if (opening := self._writer.opening(each.index)) and not self._event(opening):
+                    return
+        if not self._event(self._writer.event(sequence.index, text, finish_reason)):
+            return
+        self._entry.completion_tokens_sent += 1
+        if self._unfinished:
+            return
+        if self._ask.include_usage and not self._event(self._writer.usage_event(self._usage())):
+            return
+        if self._event(DONE):
+            self._connection.end()
+            self._close("completed")
+
+    def _event(self, event: bytes) -> bool:
+        """Write one event; False: it was the fault's turn instead."""
+        if self._strikes_after() == self._entry.events:
+            self._strike()
+            return False
+        self._write(event)
+        return True
+
+    def _write(self, event: bytes) -> None:
+        entry = self._entry
+        if entry.first_event_ns is None:
+            entry.first_event_ns = time.time_ns()
+        entry.events += 1
+        self._recording.sent(event)
+        self._connection.chunk(event)
+
+    def _send_part(self) -> None:
+        """Nothing: its events went out as they came."""
+
+    def _fail(self) -> None:
+        if self._entry.status is None:
+            self._respond_with_error()
+            return
+        body = error_body(500, FAULT_MESSAGE, "InternalServerError", None)
+        self._write(b"data: " + body + b"\n\n")
+        self._write(DONE)
+        self._connection.end()
+
+
+class SizedCall(Call):
+    """One JSON body."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._texts: list[list[str]] = [[] for _ in self._sequences]
+        self._reasons = [""] * len(self._sequences)
+
+    def _take(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
+        self._texts[sequence.index].append(text)
+        if finish_reason is None:
+            return
+        self._reasons[sequence.index] = finish_reason
+        if self._unfinished:
+            return
+        if self._strikes_after() is not None:
+            self._strike()
+            return
+        self._entry.completion_tokens_sent = self._entry.completion_tokens
+        self._respond(200, self._body())
+        self._close("completed")
+
+    def _body(self) -> bytes:
+        choices = [
+            Choice(text="".join(texts), finish_reason=reason)
+            for texts, reason in zip(self._texts, self._reasons, strict=True)
+        ]
+        return self._writer.sized(choices, self._usage())
+
+    def _send_part(self) -> None:
+        """Half of the body, if the fault lets anything through."""
+        if self._strikes_before_head():
+            return
+        body = self._body()
+        half = body[: len(body) // 2]
+        self._entry.status = 200
+        self._recording.sent(half)
+        self._connection.respond_in_part(200, half, len(body))
+
+    def _fail(self) -> None:
+        self._respond_with_error()

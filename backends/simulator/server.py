@@ -1,0 +1,233 @@
+"""A simulated vLLM server: its routes, and how to run it.
+
+    POST /v1/chat/completions, /v1/completions      GET /v1/models /health /ping /version /metrics
+    POST, DELETE /_sim/fault                        GET, DELETE /_sim/log   (?since=N, ?raw=1)
+
+Guide: deploy/reference/simulator.md. It imports nothing of the gateway or the metering: its log is what those
+are judged by.
+"""
+
+import asyncio
+import contextlib
+import errno
+import importlib.resources
+import logging
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+import uvloop
+
+from backends.simulator import answers, asks, faults, profiles
+from backends.simulator.calls import Call, Context, SizedCall, StreamedCall
+from backends.simulator.driver import Driver
+from backends.simulator.engine import Engine
+from backends.simulator.faults import Faults
+from backends.simulator.http import Connection, Dates, Request
+from backends.simulator.log import Entry, Log
+from backends.simulator.metrics import Metrics
+from backends.simulator.prefix_cache import PrefixCache
+from backends.simulator.settings import Settings
+
+BACKLOG = 1_024
+EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"
+JSON_LINES = "application/x-ndjson"
+
+_logger = logging.getLogger(__name__)
+
+Route = Callable[[Request, Connection], None]
+
+
+class Simulator:
+    """One server's state and routes. Make it on a running loop."""
+
+    def __init__(self, settings: Settings, profile: profiles.Profile) -> None:
+        self.model = settings.model
+        self.profile = profile
+        self.slots = settings.slots or profile.full
+        self.max_model_len = settings.max_model_len or profile.max_model_len
+        self._metrics = Metrics(settings.model)
+        cache = PrefixCache(settings.cache_blocks_max)
+        self._engine = Engine(profile.scaled(settings.time_scale), self.slots, cache, self._metrics)
+        self.driver = Driver(self._engine)
+        self._faults = Faults()
+        self._log = Log(settings.log_entries_max, settings.log_raw_bytes_max)
+        self._routes: dict[str, dict[str, Route]] = {
+            "/v1/chat/completions": {"POST": self._generate},
+            "/v1/completions": {"POST": self._generate},
+            "/v1/models": {"GET": self._models},
+            "/health": {"GET": self._well},
+            "/ping": {"GET": self._well, "POST": self._well},
+            "/version": {"GET": self._version},
+            "/metrics": {"GET": self._show_metrics},
+            "/_sim/fault": {"POST": self._add_fault, "DELETE": self._clear_faults},
+            "/_sim/log": {"GET": self._show_log, "DELETE": self._clear_log},
+        }
+
+    def handle(self, request: Request, connection: Connection) -> None:
+        methods = self._routes.get(request.path)
+        if methods is None:
+            connection.respond(404, b'{"detail":"Not Found"}')
+        elif (route := methods.get(request.method)) is None:
+            connection.respond(405, b'{"detail":"Method Not Allowed"}', allow=", ".join(methods))
+        else:
+            route(request, connection)
+
+    def _generate(self, request: Request, connection: Connection) -> None:
+        request_id = request.headers.get("x-request-id")
+        recording = self._log.open(time.time_ns(), request_id, request.path, request.body)
+        try:
+            ask = self._read(request, recording.entry)
+        except asks.Refused as refused:
+            body = answers.error_body(refused.status, refused.message, refused.type, refused.param)
+            recording.entry.status = refused.status
+            recording.sent(body)
+            connection.respond(refused.status, body)
+            self._log.close(recording, "refused", time.time_ns())
+            return
+        writer_type = answers.ChatWriter if ask.chat else answers.CompletionWriter
+        heading = answers.Heading(
+            id=writer_type.id_prefix + (request_id or secrets.token_hex(8)),
+            created=int(time.time()),
+            model=self.model,
+        )
+        context = Context(
+            ask=ask,
+            connection=connection,
+            driver=self.driver,
+            fault=self._faults.next(),
+            log=self._log,
+            recording=recording,
+            writer=writer_type(heading, include_usage=ask.include_usage),
+        )
+        call: Call = StreamedCall(context) if ask.stream else SizedCall(context)
+        call.begin()
+
+    def _read(self, request: Request, entry: Entry) -> asks.Ask:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
+            raise asks.Refused(400, message, "Bad Request")
+        chat = request.path == "/v1/chat/completions"
+        body = asks.read(request.body, asks.ChatBody if chat else asks.CompletionBody)
+        entry.model, entry.stream = body.model, bool(body.stream)
+        return asks.ask(body, self.model, self.max_model_len)
+
+    def _models(self, _request: Request, connection: Connection) -> None:
+        connection.respond(200, answers.models_body(self.model, self.max_model_len, int(time.time())))
+
+    def _well(self, _request: Request, connection: Connection) -> None:
+        connection.respond(200, content_type=None)
+
+    def _version(self, _request: Request, connection: Connection) -> None:
+        connection.respond(200, b'{"version":"%b"}' % answers.VERSION.encode())
+
+    def _show_metrics(self, _request: Request, connection: Connection) -> None:
+        page = self._metrics.page(
+            running=self._engine.running,
+            waiting=self._engine.waiting,
+            cache_used=self._engine.cache_used(self.max_model_len),
+        )
+        connection.respond(200, page.encode(), EXPOSITION)
+
+    def _add_fault(self, request: Request, connection: Connection) -> None:
+        try:
+            fault = msgspec.json.decode(request.body, type=faults.Fault)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            connection.respond(400, answers.error_body(400, str(error), "Bad Request", None))
+            return
+        self._faults.add(fault)
+        connection.respond(200, msgspec.json.encode(fault))
+
+    def _clear_faults(self, _request: Request, connection: Connection) -> None:
+        self._faults.clear()
+        connection.respond(204, content_type=None)
+
+    def _show_log(self, request: Request, connection: Connection) -> None:
+        since = request.query.get("since", "1")
+        if not since.isdecimal():
+            connection.respond(400, answers.error_body(400, "since is a number", "Bad Request", "since"))
+            return
+        lines = self._log.dump(since=int(since), raw=request.query.get("raw") == "1")
+        connection.respond(200, b"".join(lines), JSON_LINES)
+
+    def _clear_log(self, _request: Request, connection: Connection) -> None:
+        self._log.clear()
+        connection.respond(204, content_type=None)
+
+
+def profile_of(settings: Settings) -> profiles.Profile:
+    """The timing of a server with these settings, before `time_scale`."""
+    table = importlib.resources.files("backends").joinpath("data/neuron_benchmarks.csv").read_text()
+    return profiles.choose(profiles.read_runs(table), settings.instance_type, settings.model, settings.slots)
+
+
+async def serve(
+    settings: Settings,
+    *,
+    host: str = "127.0.0.1",
+    port: int,
+    ready: Callable[[int], None] | None = None,
+) -> None:
+    """Serve until cancelled. port 0: a free one; `ready` is told which. Raises OSError if it can't listen."""
+    profile = profile_of(settings)
+    if not profile.measured:
+        _logger.warning(
+            "timing: assumed, no measured row for %s on %s", settings.model, settings.instance_type
+        )
+    loop = asyncio.get_running_loop()
+    simulator = Simulator(settings, profile)
+    connections: set[Connection] = set()
+    dates = Dates()
+    listener = await loop.create_server(
+        lambda: Connection(simulator.handle, dates, connections), host, port, backlog=BACKLOG
+    )
+    try:
+        if ready is not None:
+            ready(listener.sockets[0].getsockname()[1])
+        await asyncio.Event().wait()
+    finally:
+        listener.close()
+        simulator.driver.stop()
+        for connection in tuple(connections):
+            connection.close()
+
+
+def first_line(settings: Settings, host: str, port: int) -> str:
+    """What it says of itself before anything else."""
+    profile = profile_of(settings)
+    slots = settings.slots or profile.full
+    timing = f"timing: measured, {profile.source}" if profile.measured else "timing: assumed"
+    return (
+        f"simulated: {settings.instance_type} serving {settings.model} with {slots} slots "
+        f"at http://{host}:{port}; {timing}"
+    )
+
+
+def run(settings: Settings, port: int, host: str = "127.0.0.1") -> int:
+    """Serve until SIGINT or SIGTERM. returns: the exit code; 3 if the port is taken, with one line on stderr."""
+
+    def ready(bound_port: int) -> None:
+        sys.stdout.write(first_line(settings, host, bound_port) + "\n")
+        sys.stdout.flush()
+
+    async def until_signal() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await serve(settings, host=host, port=port, ready=ready)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(until_signal())
+    except OSError as error:
+        reason = "is taken" if error.errno == errno.EADDRINUSE else f"can't be used: {error.strerror}"
+        sys.stderr.write(f"weighbridge: port {port} {reason}\n")
+        return 3
+    return 0
