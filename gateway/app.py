@@ -1,6 +1,6 @@
 """The composition root of a worker: everything is opened here, in order, and closed in reverse.
 
-    journal ─▶ page, shipper (folds) ─▶ recorder ─▶ upstreams, registry ─▶ seats ─▶ the faces
+journal ─▶ page, shipper (folds) ─▶ recorder ─▶ upstreams, registry ─▶ seats ─▶ the faces
 """
 
 import asyncio
@@ -30,11 +30,10 @@ from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
 from gateway import errors, openai_api, pricing_config
-from gateway import call as machine
 from gateway.auth import Keys
 from gateway.call import Limits
 from gateway.config import Config
-from metering.logs import log
+from gateway.events import Stopping
 from gateway.openai_api import OPERATIONS, OpenAIApi, Served, Targets, Tier
 from gateway.ops import Ops
 from gateway.queueing import WAIT_S, Seats, share
@@ -42,6 +41,7 @@ from gateway.relay import Services
 from gateway.routing import Target
 from metering import journal as journals
 from metering.journal import Journal
+from metering.logs import log
 from metering.pages import Page
 from metering.pricing import PriceBook
 from metering.record import Host, Identity
@@ -138,22 +138,20 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     seats = Seats(
         {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends}
     )
-    entries = [
-        Entry(backend, await _upstream(stack, backend, loop)) for backend in config.backends
-    ]
+    entries = [Entry(backend, await _upstream(stack, backend, loop)) for backend in config.backends]
     state = _State(config, book, recorder, page)
     registry = Registry(entries, state.changed)
     targets = Targets(registry, seats)
     state.targets = targets
     for entry in entries:
         state.changed(entry)
-    services = Services(recorder=recorder, seats=seats, registry=registry, clock=time.monotonic_ns, open=set())
+    services = Services(
+        recorder=recorder, seats=seats, registry=registry, clock=time.monotonic_ns, open=set()
+    )
     stack.push_async_callback(_stop_calls, services)
     models = {model.name: _served(model, config) for model in config.models}
     names = models | {alias: models[model.name] for model in config.models for alias in model.aliases}
-    api = OpenAIApi(
-        services=services, keys=keys, models=names, targets=targets, created_s=int(time.time())
-    )
+    api = OpenAIApi(services=services, keys=keys, models=names, targets=targets, created_s=int(time.time()))
 
     def gauges() -> None:
         for entry in entries:
@@ -288,7 +286,7 @@ async def _stop_calls(services: Services) -> None:
     deadline = services.clock() + _ns(STOP_WAIT_S)
     while services.open and services.clock() < deadline:
         for relay in tuple(services.open):
-            relay.feed(machine.Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
+            relay.feed(Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
         await asyncio.sleep(SWEEP_S / 10)
 
 
@@ -305,7 +303,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in OpenAI's shape."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        shown: errors.GatewayError = errors.MethodNotAllowed(f"use {(error.headers or {}).get('Allow', 'another method')}")
+        shown: errors.GatewayError = errors.MethodNotAllowed(
+            f"use {(error.headers or {}).get('Allow', 'another method')}"
+        )
     elif error.status_code == 404:
         shown = errors.NotFound("there is nothing at this path")
     else:

@@ -15,8 +15,7 @@ Seal, then release: `Seal` puts the record into this turn's write; the end of th
 The outcome is decided by `record()`, which the flush calls: a client that left before it is `client_gone`.
 """
 
-import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -31,15 +30,40 @@ from backends.errors import (
     BackendUnavailable,
 )
 from backends.reader import StreamReader, read_sized
-from gateway import errors, routing
+from gateway import errors, routing, tally
 from gateway.errors import GatewayError
-from gateway.routing import Candidate, Plan, Step, Target
-from metering import pricing, record, units
-from metering.pricing import Priced
-from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
-from metering.usage import UNKNOWN, Usage
-
-Headers = Sequence[tuple[bytes, bytes]]
+from gateway.events import (
+    Abort,
+    Action,
+    Admit,
+    Admitted,
+    Ask,
+    ClientGone,
+    Connect,
+    Connected,
+    ConnectFailed,
+    Data,
+    End,
+    Event,
+    Finish,
+    Granted,
+    Head,
+    Leave,
+    Lost,
+    Open,
+    Release,
+    Seal,
+    Sealed,
+    State,
+    Stopping,
+    Timer,
+    Unrecorded,
+    Write,
+)
+from gateway.routing import Candidate, Plan, Step
+from gateway.tally import Facts, Tally
+from metering import record, units
+from metering.record import AttemptOutcome, CallRecord, Outcome
 
 END_WAIT_NS = units.NS_PER_S
 """How long the backend's end is waited for after [DONE], and its usage after the client has gone."""
@@ -48,178 +72,6 @@ SIZED_BYTES_MAX = 64 * 1024 * 1024
 """A sized answer is held whole; a longer one is a fault of the backend."""
 
 REJECTED_BYTES_MAX = 1024 * 1024
-
-
-class State(enum.Enum):
-    """Where a call is; see the drawing above."""
-
-    ADMITTING = "admitting"
-    QUEUED = "queued"
-    CONNECTING = "connecting"
-    WAITING = "waiting"
-    HELD = "held"
-    SIZED = "sized"
-    REJECTED = "rejected"
-    STREAMING = "streaming"
-    ENDING = "ending"
-    DRAINING = "draining"
-    SEALING = "sealing"
-    DONE = "done"
-
-
-class Event(msgspec.Struct, frozen=True):
-    """Base. attempt: the number of the attempt it belongs to; 0: of the call itself."""
-
-    attempt: int = 0
-
-
-class Admitted(Event, frozen=True):
-    """The `admitted` line is in the file."""
-
-
-class Granted(Event, frozen=True, kw_only=True):
-    """A seat at a backend was granted."""
-
-    backend: str
-
-
-class Connected(Event, frozen=True):
-    """The request was handed to a connection."""
-
-
-class Head(Event, frozen=True, kw_only=True):
-    """Status and headers (names in lower case) of the backend's answer."""
-
-    status: int
-    headers: Headers
-
-
-class Data(Event, frozen=True, kw_only=True):
-    """Bytes of the backend's body, without its chunk framing."""
-
-    data: bytes
-
-
-class End(Event, frozen=True):
-    """The backend's answer is complete."""
-
-
-class Lost(Event, frozen=True, kw_only=True):
-    """The attempt failed at the connection; nothing follows."""
-
-    error: BackendError
-
-
-class Timer(Event, frozen=True):
-    """`deadline_ns` has passed."""
-
-
-class ClientGone(Event, frozen=True):
-    """The client has closed its connection."""
-
-
-class Stopping(Event, frozen=True, kw_only=True):
-    """The gateway will not go on with this call: it shuts down, or has met a fault of its own."""
-
-    error: GatewayError
-
-
-class Sealed(Event, frozen=True):
-    """The record is in the file."""
-
-
-class Unrecorded(Event, frozen=True):
-    """A line could not be written, and never will be."""
-
-
-class Action(msgspec.Struct, frozen=True):
-    """Base of what a driver is told to do."""
-
-
-class Admit(Action, frozen=True):
-    """Append the `admitted` line."""
-
-
-class Ask(Action, frozen=True):
-    """Ask for a seat at one of these backends, best first; a waiting call keeps its place."""
-
-    wants: tuple[str, ...]
-
-
-class Leave(Action, frozen=True):
-    """Leave the queue."""
-
-
-class Connect(Action, frozen=True):
-    """Send the request to this backend; its events carry this attempt number."""
-
-    target: Target
-    attempt: int
-
-
-class Abort(Action, frozen=True):
-    """Close the attempt's connection: the backend stops its work."""
-
-
-class Release(Action, frozen=True):
-    """Give the seat back."""
-
-    backend: str
-
-
-class ConnectFailed(Action, frozen=True):
-    """Tell the registry that a backend could not be reached."""
-
-    backend: str
-    reason: str
-
-
-class Open(Action, frozen=True):
-    """Write status and headers to the client."""
-
-    status: int
-    headers: Headers
-
-
-class Write(Action, frozen=True):
-    """Write bytes of the body to the client."""
-
-    data: bytes
-
-
-class Seal(Action, frozen=True):
-    """Append the record: the flush calls `record()`, then feeds `Sealed`."""
-
-
-class Finish(Action, frozen=True):
-    """Write the last bytes and end the answer; the call is over."""
-
-    data: bytes
-
-
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a call at its admission.
-
-    keys: the names of the request's parameters. wall_ns − now_ns: the offset of the wall clock at its start.
-    """
-
-    call_id: str
-    request_id: str
-    trace_id: str | None
-    tenant: str
-    project: str | None
-    key_id: str
-    tags: dict[str, str]
-    operation: str
-    model: str
-    model_requested: str
-    stream: bool
-    include_usage: bool
-    keys: tuple[str, ...]
-    params: record.Params
-    body_bytes: int
-    received_ns: int
-    wall_offset_ns: int
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,11 +106,9 @@ class Call:
     """
 
     __slots__ = (
-        "_admitted_ns", "_asked_ns", "_attempts", "_base_tier", "_body", "_body_bytes", "_dispatched_ns",
-        "_ended_ns", "_events_seen", "_fallback", "_finish_reasons", "_first_event_ns", "_first_token_ns", "_gone",
-        "_last_token_ns", "_left_at_ns", "_longer_than", "_number", "_opened", "_plan", "_queue_deadline_ns",
-        "_queue_wait_ns", "_reader", "_reconnected", "_response_bytes", "_result", "_served", "_spill", "_started_ns", "_status",
-        "_target", "_tier", "_tried", "_usage", "deadline_ns", "facts", "limits", "state",
+        "_asked_ns", "_base_tier", "_body", "_body_bytes", "_events_seen", "_gone", "_longer_than", "_number",
+        "_opened", "_plan", "_queue_deadline_ns", "_reader", "_result", "_tally", "_tried", "_upto_tier",
+        "deadline_ns", "facts", "limits", "state",
     )  # fmt: skip
 
     def __init__(self, facts: Facts, plan: Plan, limits: Limits) -> None:
@@ -268,42 +118,25 @@ class Call:
         self.state = State.ADMITTING
         self.deadline_ns: int | None = None
         self._plan = plan
-        self._fallback = plan.unable
-        self._spill: str | None = None
+        self._tally = Tally(facts=facts, plan=plan, fallback=plan.unable)
         self._tried: set[str] = set()
-        self._longer_than: int | None = None
-        self._attempts: list[AttemptRecord] = []
+        self._longer_than: int | None = None  # only walls longer than this, once one was too short
         self._number = 0
-        self._reconnected = False
-        self._target: Target | None = None
-        self._tier: int | None = None
+        self._asked_ns = 0
+        self._queue_deadline_ns = 0
         self._base_tier = 0
+        self._upto_tier = 0
         self._reader: StreamReader | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
-        self._usage = UNKNOWN
-        self._finish_reasons: tuple[str, ...] | None = None
-        self._status: int | None = None
+        self._events_seen = 0
         self._opened = False
         self._gone = False
-        self._served = False
         self._result: _Result | None = None
-        self._response_bytes = 0
-        self._events_seen = 0
-        self._admitted_ns = 0
-        self._asked_ns = 0
-        self._queue_deadline_ns = 0
-        self._queue_wait_ns = 0
-        self._started_ns = 0
-        self._ended_ns: int | None = None
-        self._dispatched_ns: int | None = None
-        self._first_event_ns: int | None = None
-        self._first_token_ns: int | None = None
-        self._last_token_ns: int | None = None
 
     def start(self, now_ns: int) -> list[Action]:
         """Begin: the `admitted` line goes into this turn's write."""
-        self._admitted_ns = now_ns
+        self._tally.admitted_ns = now_ns
         return [Admit()]
 
     def handle(self, event: Event, now_ns: int) -> list[Action]:
@@ -328,29 +161,27 @@ class Call:
         self.state = State.QUEUED
         self._asked_ns = now_ns
         self._queue_deadline_ns = now_ns + self.limits.queue_ns
-        self._base_tier = self._tier = min(candidate.tier for candidate in self._untried())
+        self._base_tier = self._upto_tier = min(candidate.tier for candidate in self._untried())
         return self._ask(now_ns)
 
     def _ask(self, now_ns: int) -> list[Action]:
-        assert self._tier is not None
-        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._tier]
-        while later and self.limits.patience_ns[self._tier] == 0:
-            self._tier = min(later)
-            later = [tier for tier in later if tier > self._tier]
+        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._upto_tier]
+        while later and self.limits.patience_ns[self._upto_tier] == 0:
+            self._upto_tier = min(later)
+            later = [tier for tier in later if tier > self._upto_tier]
         self.deadline_ns = min(self._queue_deadline_ns, self.total_deadline_ns)
         if later:
-            self.deadline_ns = min(self.deadline_ns, now_ns + self.limits.patience_ns[self._tier])
-        wants = (candidate for candidate in self._untried() if candidate.tier <= self._tier)
+            self.deadline_ns = min(self.deadline_ns, now_ns + self.limits.patience_ns[self._upto_tier])
+        wants = (candidate for candidate in self._untried() if candidate.tier <= self._upto_tier)
         return [Ask(tuple(candidate.target.name for candidate in wants))]
 
     def _waited(self, _event: Timer, now_ns: int) -> list[Action]:
         """Patience is over: spill to the next tier; or there is no time left: shed."""
-        assert self._tier is not None
-        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._tier]
+        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._upto_tier]
         if later and now_ns < min(self._queue_deadline_ns, self.total_deadline_ns):
-            self._tier = min(later)
+            self._upto_tier = min(later)
             return self._ask(now_ns)
-        self._queue_wait_ns += now_ns - self._asked_ns
+        self._tally.queue_wait_ns += now_ns - self._asked_ns
         error = errors.NoBackend("all servers of this model are full; try again", retry_after_s=1)
         return [Leave(), *self._conclude_with(error, Outcome.SHED)]
 
@@ -364,19 +195,22 @@ class Call:
 
     def _granted(self, event: Granted, now_ns: int) -> list[Action]:
         candidate = next(c for c in self._plan.able if c.target.name == event.backend)
-        self._target, self._tier = candidate.target, candidate.tier
-        self._spill = "full" if candidate.tier > self._base_tier else None
+        self._tally.spill = "full" if candidate.tier > self._base_tier else None
+        self._tally.queue_wait_ns += now_ns - self._asked_ns
+        self._tally.begin_attempt(candidate.target, candidate.tier, now_ns)
         self._tried.add(event.backend)
-        self._queue_wait_ns += now_ns - self._asked_ns
         self._number += 1
-        self._started_ns = now_ns
-        self._ended_ns = self._status = self._reader = self._first_event_ns = None
-        self._reconnected = False
-        self._usage = UNKNOWN
+        self._reader = None
         self._body, self._body_bytes = [], 0
         self.state = State.CONNECTING
         self.deadline_ns = min(now_ns + self.limits.connect_ns, self.total_deadline_ns)
         return [Connect(candidate.target, self._number)]
+
+    @property
+    def _backend(self) -> str:
+        """The name of the running attempt's backend."""
+        assert self._tally.target is not None
+        return self._tally.target.name
 
     @property
     def total_deadline_ns(self) -> int:
@@ -386,9 +220,9 @@ class Call:
     # -- the attempt, before the commit point
 
     def _connected(self, _event: Connected, now_ns: int) -> list[Action]:
-        if self._dispatched_ns is None:
-            self._dispatched_ns = now_ns
-        self._reconnected = self.state is State.WAITING  # once more: a reused connection was dead
+        if self._tally.dispatched_ns is None:
+            self._tally.dispatched_ns = now_ns
+        self._tally.reconnected = self.state is State.WAITING  # once more: a reused connection was dead
         self.state = State.WAITING
         # An answer that is not streamed comes when all of it is generated: only the total bounds it.
         first_ns = self.limits.first_event_ns if self.facts.stream else self.limits.total_ns
@@ -396,7 +230,7 @@ class Call:
         return []
 
     def _head(self, event: Head, now_ns: int) -> list[Action]:
-        self._status = event.status
+        self._tally.status = event.status
         if 200 <= event.status < 300:
             kind = next((value for name, value in event.headers if name == b"content-type"), b"")
             if self.facts.stream and kind.lower().startswith(b"text/event-stream"):
@@ -405,90 +239,86 @@ class Call:
             else:
                 self.state = State.SIZED
             return []
-        assert self._target is not None
         reason = f"status {event.status}"
         if event.status in (429, 503):
-            return self._fail(BackendUnavailable(self._target.name, reason), now_ns)
-        if 400 <= event.status < 500 and event.status not in (401, 403):  # those two refuse our key, not the request
+            return self._fail(BackendUnavailable(self._backend, reason), now_ns)
+        if 400 <= event.status < 500 and event.status not in (
+            401,
+            403,
+        ):  # those two refuse our key, not the request
             self.state = State.REJECTED
             return []
-        return self._fail(BackendFaulted(self._target.name, reason), now_ns)
+        return self._fail(BackendFaulted(self._backend, reason), now_ns)
 
     def _held_data(self, event: Data, now_ns: int) -> list[Action]:
         assert self._reader is not None
-        assert self._target is not None
         out = self._reader.feed(event.data)
-        if self._first_event_ns is None and self._reader.events:
-            self._first_event_ns = now_ns
+        if self._tally.first_event_ns is None and self._reader.events:
+            self._tally.first_event_ns = now_ns
         if out:
             self._body.append(out)
         if self._reader.error is not None:
-            return self._fail(BackendFaulted(self._target.name, "error event"), now_ns)
+            return self._fail(BackendFaulted(self._backend, "error event"), now_ns)
         if not self._reader.committed:
             if self._reader.done:
-                return self._fail(BackendFaulted(self._target.name, "empty stream"), now_ns)
+                return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns)
             return self._gather_limit(len(event.data), now_ns)
         return self._commit(now_ns)
 
     def _commit(self, now_ns: int) -> list[Action]:
         """From here on the answer is this backend's."""
         self.state = State.STREAMING
-        self._served = self._opened = True
+        self._tally.served = self._opened = True
         held = b"".join(self._body)
         self._body = []
         head = Open(200, self._headers(b"text/event-stream; charset=utf-8", stream=True))
         return [head, *self._read(held, now_ns)]
 
     def _gather(self, event: Data, now_ns: int) -> list[Action]:
-        self._first_event_ns = self._first_event_ns or now_ns
+        self._tally.first_event_ns = self._tally.first_event_ns or now_ns
         self._body.append(event.data)
         return self._gather_limit(len(event.data), now_ns)
 
     def _gather_limit(self, more_bytes: int, now_ns: int) -> list[Action]:
-        assert self._target is not None
         self._body_bytes += more_bytes
         limit = REJECTED_BYTES_MAX if self.state is State.REJECTED else SIZED_BYTES_MAX
         if self._body_bytes > limit:
-            return self._fail(BackendFaulted(self._target.name, "answer too large"), now_ns)
+            return self._fail(BackendFaulted(self._backend, "answer too large"), now_ns)
         return []
 
     def _held_end(self, _event: End, now_ns: int) -> list[Action]:
         """The whole stream came before the commit point: a last event without its blank line may still commit."""
-        assert self._target is not None
         assert self._reader is not None
         self._reader.close()
         if self._reader.error is not None or not self._reader.finish_reasons:
-            return self._fail(BackendFaulted(self._target.name, "empty stream"), now_ns, ended=True)
+            return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns, ended=True)
         return self._commit(now_ns) + self._complete(now_ns, ended=True)
 
     def _sized_end(self, _event: End, now_ns: int) -> list[Action]:
-        assert self._target is not None
         body = b"".join(self._body)
         answer = read_sized(self.facts.operation, body)
         if not answer.ok:
-            return self._fail(BackendFaulted(self._target.name, "answer not readable"), now_ns, ended=True)
-        self._usage, self._finish_reasons = answer.usage, answer.finish_reasons
-        self._served = True
+            return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
+        self._tally.usage, self._tally.finish_reasons = answer.usage, answer.finish_reasons
+        self._tally.served = True
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
         head = Open(200, self._headers(b"application/json", length=len(body)))
         return released + self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
 
     def _rejected_end(self, _event: End, now_ns: int) -> list[Action]:
-        assert self._target is not None
-        assert self._status is not None
+        assert self._tally.status is not None
         body = b"".join(self._body)
-        error = BackendRejected(self._target.name, f"status {self._status}")
-        error.context_length = dialects.is_context_length(self._status, body)
+        error = BackendRejected(self._backend, f"status {self._tally.status}")
+        error.context_length = dialects.is_context_length(self._tally.status, body)
         return self._fail(error, now_ns, ended=True, body=body)
 
     def _lost(self, event: Lost, now_ns: int) -> list[Action]:
         return self._fail(event.error, now_ns, ended=True)
 
     def _too_slow(self, _event: Timer, now_ns: int) -> list[Action]:
-        assert self._target is not None
         if self.state is State.CONNECTING:
-            return self._fail(BackendUnavailable(self._target.name, "connect timeout"), now_ns)
-        return self._fail(BackendTimeout(self._target.name, "timeout"), now_ns)
+            return self._fail(BackendUnavailable(self._backend, "connect timeout"), now_ns)
+        return self._fail(BackendTimeout(self._backend, "timeout"), now_ns)
 
     def _fail(
         self, error: BackendError, now_ns: int, *, ended: bool = False, body: bytes | None = None
@@ -497,29 +327,29 @@ class Call:
 
         body: of a rejected request's answer, which is the client's to read.
         """
-        assert self._target is not None
         actions = self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)
-        if isinstance(error, BackendUnavailable) and self._status is None:
-            actions.append(ConnectFailed(self._target.name, error.reason))
+        if isinstance(error, BackendUnavailable) and self._tally.status is None:
+            actions.append(ConnectFailed(self._backend, error.reason))
         longer = self._longer_than
         if isinstance(error, BackendRejected) and error.context_length:
-            self._longer_than = self._target.max_model_len or 0
+            assert self._tally.target is not None
+            self._longer_than = self._tally.target.max_model_len or 0
         untried = self._untried() if now_ns < self.total_deadline_ns else []
-        left = min(self.limits.attempts_max - len(self._attempts), len(untried))
+        left = min(self.limits.attempts_max - len(self._tally.attempts), len(untried))
         once = longer is None and bool(untried)
         step = routing.after(error, committed=self._opened, attempts_left=max(left, 0), longer_wall=once)
         if step is not Step.GIVE_UP:
-            self._fallback = routing.TOO_LONG if step is Step.LONGER_WALL else error.reason
-            self._spill = None
+            self._tally.fallback = routing.TOO_LONG if step is Step.LONGER_WALL else error.reason
+            self._tally.spill = None
             return actions + self._queue(now_ns)
         return actions + self._give_up(error, body)
 
     def _give_up(self, error: BackendError, body: bytes | None) -> list[Action]:
         if isinstance(error, BackendRejected):
-            assert self._status is not None
-            tail, code = errors.rejected(self._status, body or b"")
-            head = Open(self._status, self._headers(b"application/json", length=len(tail)))
-            return self._conclude(Outcome.REFUSED, self._status, code, head=head, tail=tail)
+            assert self._tally.status is not None
+            tail, code = errors.rejected(self._tally.status, body or b"")
+            head = Open(self._tally.status, self._headers(b"application/json", length=len(tail)))
+            return self._conclude(Outcome.REFUSED, self._tally.status, code, head=head, tail=tail)
         timed_out = isinstance(error, BackendTimeout)
         outcome = Outcome.TIMED_OUT if timed_out else Outcome.BACKEND_FAILED
         return self._conclude_with(errors.from_backend(error), outcome)
@@ -536,19 +366,15 @@ class Call:
         assert reader is not None
         actions: list[Action] = []
         if out:
-            self._response_bytes += len(out)
+            self._tally.response_bytes += len(out)
             actions.append(Write(out))
         if reader.events != self._events_seen:  # a comment is no sign of life
             self._events_seen = reader.events
             self.deadline_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
         if reader.token:
-            if self._first_token_ns is None:
-                self._first_token_ns = self._last_token_ns = now_ns
-            elif not reader.finish_reasons:
-                self._last_token_ns = now_ns
+            self._tally.note_tokens(now_ns, finished=bool(reader.finish_reasons))
         if reader.error is not None:
-            assert self._target is not None
-            return actions + self._fail(BackendFaulted(self._target.name, "error event"), now_ns)
+            return actions + self._fail(BackendFaulted(self._backend, "error event"), now_ns)
         if reader.done:
             self.state = State.ENDING
             self.deadline_ns = now_ns + END_WAIT_NS
@@ -557,10 +383,9 @@ class Call:
     def _stream_end(self, _event: End, now_ns: int) -> list[Action]:
         """The backend's body ended cleanly; it is an answer only if it says why it finished."""
         assert self._reader is not None
-        assert self._target is not None
         self._reader.close()
         if not self._reader.finish_reasons and not self._reader.done:
-            return self._fail(BackendDisconnected(self._target.name, "ended early"), now_ns, ended=True)
+            return self._fail(BackendDisconnected(self._backend, "ended early"), now_ns, ended=True)
         return self._complete(now_ns, ended=True)
 
     def _ending_data(self, event: Data, _now_ns: int) -> list[Action]:
@@ -585,7 +410,7 @@ class Call:
 
     def _gone_queued(self, _event: ClientGone, now_ns: int) -> list[Action]:
         self._gone = True
-        self._queue_wait_ns += now_ns - self._asked_ns
+        self._tally.queue_wait_ns += now_ns - self._asked_ns
         return [Leave(), *self._conclude(Outcome.CLIENT_GONE, None, None)]
 
     def _gone_in_attempt(self, _event: ClientGone, now_ns: int) -> list[Action]:
@@ -595,9 +420,9 @@ class Call:
             self.state = State.DRAINING
             self.deadline_ns = now_ns + END_WAIT_NS
             return []
-        self._served = self.state is not State.CONNECTING  # the work was begun for this client
+        self._tally.served = self.state is not State.CONNECTING  # the work was begun for this client
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=False)
-        return released + self._conclude(Outcome.CLIENT_GONE, self._status, None)
+        return released + self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)
 
     def _gone_ending(self, _event: ClientGone, now_ns: int) -> list[Action]:
         self._gone = True
@@ -611,20 +436,20 @@ class Call:
     def _drained(self, event: Event, now_ns: int) -> list[Action]:
         ended = isinstance(event, End | Lost)
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=ended)
-        return released + self._conclude(Outcome.CLIENT_GONE, self._status, None)
+        return released + self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)
 
     def _gone_sealing(self, _event: ClientGone, _now_ns: int) -> list[Action]:
         self._gone = True
         return []
 
     def _stopping_queued(self, event: Stopping, now_ns: int) -> list[Action]:
-        self._queue_wait_ns += now_ns - self._asked_ns
+        self._tally.queue_wait_ns += now_ns - self._asked_ns
         return [Leave(), *self._conclude_with(event.error, Outcome.BACKEND_FAILED)]
 
     def _stopping(self, event: Stopping, now_ns: int) -> list[Action]:
         released = self._end_attempt(AttemptOutcome.FAILED, event.error.code or "fault", now_ns, ended=False)
         if self._gone:
-            return released + self._conclude(Outcome.CLIENT_GONE, self._status, None)
+            return released + self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)
         return released + self._conclude_with(event.error, Outcome.BACKEND_FAILED)
 
     # -- the end
@@ -633,27 +458,11 @@ class Call:
         self, outcome: AttemptOutcome, reason: str | None, now_ns: int, *, ended: bool
     ) -> list[Action]:
         """Close the books of the running attempt; its seat goes back at once."""
-        assert self._target is not None
         if self._reader is not None:
-            self._usage = self._reader.usage
-            self._finish_reasons = self._reader.finish_reasons
-        self._ended_ns = now_ns
-        self._attempts.append(
-            AttemptRecord(
-                backend=self._target.name,
-                ended_ns=self._wall(now_ns),
-                error=reason,
-                first_event_ns=self._wall_or_none(self._first_event_ns),
-                instance_family=self._target.host.instance_family,
-                outcome=outcome,
-                reconnected=self._reconnected,
-                slot_ns=now_ns - self._started_ns,
-                started_ns=self._wall(self._started_ns),
-                status=self._status,
-                usage=self._usage,
-            )
-        )
-        release = Release(self._target.name)
+            self._tally.usage = self._reader.usage
+            self._tally.finish_reasons = self._reader.finish_reasons
+        self._tally.end_attempt(outcome, reason, now_ns)
+        release = Release(self._backend)
         return [release] if ended else [Abort(), release]
 
     def _conclude_with(self, error: GatewayError, outcome: Outcome) -> list[Action]:
@@ -665,7 +474,13 @@ class Call:
         return self._conclude(outcome, int(error.status), error.code, head=head, tail=body)
 
     def _conclude(
-        self, outcome: Outcome, status: int | None, code: str | None, *, head: Open | None = None, tail: bytes = b""
+        self,
+        outcome: Outcome,
+        status: int | None,
+        code: str | None,
+        *,
+        head: Open | None = None,
+        tail: bytes = b"",
     ) -> list[Action]:
         self.state = State.SEALING
         self.deadline_ns = None
@@ -704,21 +519,23 @@ class Call:
 
     # -- what is written
 
-    def _headers(self, kind: bytes, *, length: int | None = None, stream: bool = False) -> list[tuple[bytes, bytes]]:
+    def _headers(
+        self, kind: bytes, *, length: int | None = None, stream: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         """Headers of an answer that a backend gave."""
-        assert self._target is not None
         headers = [(b"content-type", kind), *self._own_headers()]
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
         if stream:
             headers += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-        family = self._target.host.instance_family or "unknown"
+        assert self._tally.target is not None
+        family = self._tally.target.host.instance_family or "unknown"
         headers.append((b"x-weighbridge-served-by", family.encode()))
-        if self._fallback is not None:
-            headers.append((b"x-weighbridge-fallback", self._fallback.encode()))
-        if self._spill is not None:
-            headers.append((b"x-weighbridge-spill", self._spill.encode()))
-        if ignored := self._ignored():
+        if self._tally.fallback is not None:
+            headers.append((b"x-weighbridge-fallback", self._tally.fallback.encode()))
+        if self._tally.spill is not None:
+            headers.append((b"x-weighbridge-spill", self._tally.spill.encode()))
+        if ignored := self._tally.ignored():
             headers.append((b"x-weighbridge-ignored", ",".join(ignored).encode()))
         return headers
 
@@ -735,121 +552,23 @@ class Call:
             (b"x-weighbridge-call-id", self.facts.call_id.encode()),
         ]
 
-    def _ignored(self) -> tuple[str, ...]:
-        return dialects.ignored(self._target.host.instance_family, self.facts.keys) if self._target else ()
-
     def admitted(self, seq: int, prev: str) -> record.Admitted:
         """The `admitted` line."""
-        facts = self.facts
-        return record.Admitted(
-            admitted_ns=self._wall(self._admitted_ns),
-            at_ns=self._wall(self._admitted_ns),
-            body_bytes=facts.body_bytes,
-            call_id=facts.call_id,
-            key_id=facts.key_id,
-            model=facts.model,
-            model_requested=facts.model_requested,
-            operation=facts.operation,
-            params=facts.params,
-            prev=prev,
-            project=facts.project,
-            received_ns=self._wall(facts.received_ns),
-            request_id=facts.request_id,
-            seq=seq,
-            stream=facts.stream,
-            tags=facts.tags,
-            tenant=facts.tenant,
-            trace_id=facts.trace_id,
-        )
+        return self._tally.admitted(seq, prev)
 
     def record(self, seq: int, prev: str, now_ns: int) -> CallRecord:
         """The fact of the call, as it stands at the flush: a client that has left by now saw no end."""
         result = self._result
         assert result is not None
-        if self._gone and result.outcome is Outcome.COMPLETED:
-            result.outcome = Outcome.CLIENT_GONE
-        facts, target = self.facts, self._target
-        host = target.host if target else None
-        last = self._attempts[-1] if self._attempts else None
-        slot_ns = last.slot_ns if last else None
-        priced = self._priced(slot_ns)
+        outcome = result.outcome
+        if self._gone and outcome is Outcome.COMPLETED:
+            outcome = Outcome.CLIENT_GONE
         if not self._gone:
-            self._response_bytes += len(result.tail)
-        return CallRecord(
-            admitted_ns=self._wall(self._admitted_ns),
-            at_ns=self._wall(now_ns),
-            attempts=tuple(self._attempts),
-            backend=target.name if target else None,
-            backend_ended_ns=self._wall_or_none(self._ended_ns),
-            body_bytes=facts.body_bytes,
-            call_id=facts.call_id,
-            cost_pusd=priced.cost_pusd if priced else 0,
-            dispatched_ns=self._wall_or_none(self._dispatched_ns),
-            error_code=result.error_code,
-            fallback_reason=self._fallback,
-            finish_reasons=self._finish_reasons,
-            finished_ns=self._wall(now_ns),
-            first_token_ns=self._wall_or_none(self._first_token_ns),
-            identity_digest=target.identity_digest if target else None,
-            identity_source=host.identity_source if host else "unknown",
-            instance_family=host.instance_family if host else None,
-            instances=host.instances if host else (),
-            key_id=facts.key_id,
-            last_token_ns=self._wall_or_none(self._last_token_ns),
-            mended=self._reader.mended if self._reader else (),
-            model=facts.model,
-            model_requested=facts.model_requested,
-            neuron_version=host.neuron_version if host else None,
-            operation=facts.operation,
-            outcome=result.outcome,
-            params=facts.params,
-            params_ignored=self._ignored(),
-            plan=record.Plan(
-                able=tuple(candidate.target.name for candidate in self._plan.able), left_out=self._plan.left_out
-            ),
-            prev=prev,
-            price_basis=priced.price_basis if priced else None,
-            project=facts.project,
-            queue_wait_ns=self._queue_wait_ns,
-            rate_card=priced.rate_card if priced else None,
-            received_ns=self._wall(facts.received_ns),
-            request_id=facts.request_id,
-            response_bytes=self._response_bytes,
-            seq=seq,
-            simulated=host.simulated if host else None,
-            slot_ns=slot_ns,
-            slots=target.slots if target else None,
-            spill_reason=self._spill,
-            status=result.status,
-            stream=facts.stream,
-            tags=facts.tags,
-            tenant=facts.tenant,
-            tier=self._tier if target else None,
-            tpot_ns=self._tpot_ns(),
-            trace_id=facts.trace_id,
-            ttft_ns=self._first_token_ns - facts.received_ns if self._first_token_ns is not None else None,
-            unpriced_reason=priced.unpriced_reason if priced else None,
-            usage=self._usage if self._served else UNKNOWN,
-            warm_state=("cold" if target.cold else "warm") if target else None,
-        )
-
-    def _priced(self, slot_ns: int | None) -> Priced | None:
-        """The price of an answer, or of a part of one; None: the call was served nothing, and costs nothing."""
-        if self._served and self._target is not None:
-            return pricing.price(self._target.tariff, self._usage, slot_ns)
-        return None
-
-    def _tpot_ns(self) -> int | None:
-        tokens = self._usage.completion_tokens
-        if self._first_token_ns is None or self._last_token_ns is None or tokens is None or tokens < 2:
-            return None
-        return units.div_half_up(self._last_token_ns - self._first_token_ns, tokens - 1)
-
-    def _wall(self, now_ns: int) -> int:
-        return now_ns + self.facts.wall_offset_ns
-
-    def _wall_or_none(self, now_ns: int | None) -> int | None:
-        return None if now_ns is None else self._wall(now_ns)
+            self._tally.response_bytes += len(result.tail)
+        if self._reader is not None:
+            self._tally.mended = self._reader.mended
+        end = tally.End(outcome=outcome, status=result.status, error_code=result.error_code, now_ns=now_ns)
+        return self._tally.record(end, seq, prev)
 
 
 def _attempt_outcome(error: BackendError) -> AttemptOutcome:

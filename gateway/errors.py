@@ -129,7 +129,7 @@ def from_backend(error: BackendError) -> GatewayError:
 def rejected(status: int, body: bytes) -> tuple[bytes, str | None]:
     """A backend's own 4xx for the client, and its code for the record.
 
-    It passes as it came if it is an OpenAI error object; a «context length» gets its code, other shapes are put into ours.
+    It passes as it came if it is an OpenAI error object; a «context length» gets its code, other shapes become ours.
     """
     shape = dialects.error_of(body)
     if dialects.is_context_length(status, body):

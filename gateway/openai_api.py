@@ -17,11 +17,12 @@ from starlette.types import Receive, Scope, Send
 from backends.registry import Registry
 from gateway import errors, relay, routing
 from gateway.auth import Keys, Principal
-from gateway.call import Call, Facts, Limits
+from gateway.call import Call, Limits
 from gateway.errors import GatewayError
 from gateway.queueing import Seats
 from gateway.relay import Relay, Services
 from gateway.routing import TOO_LONG, Target, View
+from gateway.tally import Facts
 from gateway.wire import Ask, read_ask
 from metering import record
 from metering.record import Refused
@@ -58,7 +59,13 @@ class OpenAIApi:
     """
 
     def __init__(
-        self, *, services: Services, keys: Keys, models: Mapping[str, Served], targets: "Targets", created_s: int
+        self,
+        *,
+        services: Services,
+        keys: Keys,
+        models: Mapping[str, Served],
+        targets: "Targets",
+        created_s: int,
     ) -> None:
         self._services = services
         self._keys = keys
@@ -122,7 +129,9 @@ class OpenAIApi:
             received_ns=received_ns,
             wall_offset_ns=time.time_ns() - self._services.clock(),
         )
-        request = relay.Request(path=scope["path"], headers=_headers_up(headers, visit.request_id), body=body, ask=ask)
+        request = relay.Request(
+            path=scope["path"], headers=_headers_up(headers, visit.request_id), body=body, ask=ask
+        )
         return Relay(self._services, Call(facts, plan, served.limits), request)
 
     def _plan(self, served: Served, ask: Ask) -> routing.Plan:
@@ -130,7 +139,9 @@ class OpenAIApi:
         if plan.able:
             return plan
         if plan.left_out and all(left.reason == TOO_LONG for left in plan.left_out):
-            raise errors.ContextTooLong("max_tokens does not fit the length this model serves", param="max_tokens")
+            raise errors.ContextTooLong(
+                "max_tokens does not fit the length this model serves", param="max_tokens"
+            )
         raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
 
     def _refuse(self, error: GatewayError, visit: "_Visit") -> None:
@@ -201,7 +212,9 @@ class Targets:
                 target = self._targets[served.id, name]
                 views.append(
                     View(
-                        target=msgspec.structs.replace(target, cold=entry.cold) if target.cold != entry.cold else target,
+                        target=msgspec.structs.replace(target, cold=entry.cold)
+                        if target.cold != entry.cold
+                        else target,
                         tier=number,
                         state=entry.health.state,
                         in_flight=self._seats.taken(name),
@@ -232,7 +245,10 @@ async def render(request: StarletteRequest, error: Exception) -> Response:
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     return Response(
-        errors.error_body(error), status_code=int(error.status), headers=headers, media_type="application/json"
+        errors.error_body(error),
+        status_code=int(error.status),
+        headers=headers,
+        media_type="application/json",
     )
 
 

@@ -92,7 +92,9 @@ class Ops:
         reasons = [f"model {name}: no backend is ready" for name, able in models.items() if not able]
         recordable = self._recorder.has_room()
         if not recordable:
-            reasons.append("the journal is full" if self._recorder.dead is None else "the journal cannot be written")
+            reasons.append(
+                "the journal is full" if self._recorder.dead is None else "the journal cannot be written"
+            )
         return Readiness(
             ready=any(models.values()) and recordable,
             reasons=tuple(reasons),
@@ -107,7 +109,7 @@ class Ops:
         return json_response({"version": importlib.metadata.version("weighbridge")})
 
     async def _metrics(self, request: Request) -> Response:
-        """The sum of all workers' pages, whichever worker is asked. Read in a thread: a page may have to be read again."""
+        """The sum of all workers' pages, whichever is asked. In a thread: a page may have to be read again."""
         self._before_scrape()
         accept = request.headers.get("accept", "")
         found = await asyncio.to_thread(metrics.scrape, self._pages_dir)

@@ -2,7 +2,7 @@
 
 Events come from the upstream's callbacks, the journal's flush, the seats, the sweep and the client's side;
 each is fed to the machine on the loop, at once and in order. What goes to the client is gathered and
-sent by the request's own task, so a slow client holds up nobody: above DOWN_BYTES_HIGH the backend's socket is not read.
+sent by the request's own task, so a slow client holds up nobody: above DOWN_BYTES_HIGH its backend is not read.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ import msgspec
 from backends.errors import BackendError
 from backends.registry import Registry
 from backends.upstream import Attempt
-from gateway import call as machine
 from gateway import errors
+from gateway import events as machine
 from gateway.call import Call
-from metering.logs import log
 from gateway.queueing import Seats, Ticket
 from gateway.routing import Target
 from gateway.wire import Ask, splice
+from metering.logs import log
 from metering.record import Line
 from metering.recorder import Recorder
 
@@ -125,7 +125,11 @@ class Relay:
         except Exception as error:  # noqa: BLE001  our own mistake must still end in one record and a free seat
             self._events.clear()
             log(logger, logging.ERROR, "fault in a call", call_id=self.call.facts.call_id, error=repr(error))
-            self._act(self.call.handle(machine.Stopping(error=errors.Fault("internal error")), self._services.clock()))
+            self._act(
+                self.call.handle(
+                    machine.Stopping(error=errors.Fault("internal error")), self._services.clock()
+                )
+            )
         finally:
             self._busy = False
 
@@ -168,7 +172,9 @@ class Relay:
     def _body(self, target: Target) -> bytes:
         ask = self._request.ask
         model = None if target.served_model == ask.model else target.served_model
-        return splice(self._request.body, ask, model=model, include_usage=ask.stream and not ask.include_usage)
+        return splice(
+            self._request.body, ask, model=model, include_usage=ask.stream and not ask.include_usage
+        )
 
     def _abort(self, _action: machine.Abort) -> None:
         if self._attempt is not None:

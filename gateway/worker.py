@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import uvicorn
 import uvloop
 
+from gateway import config as cfg
 from gateway import control, logs
 from gateway.app import Worker, create_apps
-from gateway import config as cfg
 from gateway.config import Config
 from metering.logs import log
 
@@ -107,7 +107,9 @@ def main() -> int:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--ops-fd", type=int)
     args = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor speaks for it
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the supervisor speaks for it
     logs.set_up(sys.stderr, worker=args.index)
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())

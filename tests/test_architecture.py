@@ -12,7 +12,7 @@ TOP_LEVEL = {"gateway", "backends", "metering", "deploy", "tests", "grafana"}
 PURE = {
     "backends.catalog", "backends.dialects", "backends.errors", "backends.health", "backends.identity",
     "backends.model", "backends.reader", "backends.sse", "backends.simulator.profiles",
-    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.queueing", "gateway.routing",
+    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.events", "gateway.queueing", "gateway.routing", "gateway.tally",
     "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
     "metering.salvage", "metering.units", "metering.usage",

@@ -8,26 +8,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.errors import BackendDisconnected, BackendUnavailable
-from gateway import call as m
 from gateway import errors
-from gateway.call import TABLE, Call, State
-from metering.record import AttemptOutcome, Outcome
+from gateway import events as m
+from gateway.call import TABLE, Call
+from gateway.events import State
+from metering.record import AttemptOutcome, CallRecord, Outcome
 from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, SECOND, World, facts, plan, target
 
 
 def event(delta: dict | None = None, *, finish: str | None = None, **more: object) -> bytes:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m1", "choices": choices, **more}
+    body = {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m1",
+        "choices": choices,
+        **more,
+    }
     return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-ROLE, HE, LLO = event({"role": "assistant", "content": ""}), event({"content": "he"}), event({"content": "llo"})
+ROLE, HE, LLO = (
+    event({"role": "assistant", "content": ""}),
+    event({"content": "he"}),
+    event({"content": "llo"}),
+)
 FINISH, USAGE_EVENT, DONE = event({}, finish="stop"), event(usage=USAGE), b"data: [DONE]\n\n"
 STREAM = (ROLE, HE, LLO, FINISH, USAGE_EVENT, DONE)
 BODY = msgspec.json.encode(
-    {"id": "c1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
-     "usage": USAGE}
+    {
+        "id": "c1",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+        ],
+        "usage": USAGE,
+    }
 )  # fmt: skip
 
 A, B, GPU = target("a"), target("b"), target("gpu", family="g6e", length=8192)
@@ -170,7 +187,9 @@ def test_the_table_has_every_pair() -> None:
     assert set(TABLE) == set(itertools.product(State, EVENTS))
 
 
-@pytest.mark.parametrize(("state", "kind"), list(itertools.product(State, EVENTS)), ids=lambda x: getattr(x, "__name__", str(x)))
+@pytest.mark.parametrize(
+    ("state", "kind"), list(itertools.product(State, EVENTS)), ids=lambda x: getattr(x, "__name__", str(x))
+)
 def test_every_event_in_every_state(state: State, kind: type[m.Event]) -> None:
     w = REACH[state]()
     assert w.call.state is state
@@ -327,7 +346,9 @@ def test_every_backend_is_tried_before_the_client_sees_an_error(status, outcome,
 
 
 def test_a_rejected_request_goes_to_the_client_and_to_no_other_backend() -> None:
-    body = b'{"error":{"message":"bad temperature","type":"BadRequestError","param":"temperature","code":400}}'
+    body = (
+        b'{"error":{"message":"bad temperature","type":"BadRequestError","param":"temperature","code":400}}'
+    )
     w = rejected()
     w.feed(m.Data(w.attempt, data=body))
     w.end()
@@ -337,7 +358,15 @@ def test_a_rejected_request_goes_to_the_client_and_to_no_other_backend() -> None
     assert (w.record.outcome, w.record.status, w.record.cost_pusd) == (Outcome.REFUSED, 400, 0)
 
 
-LENGTH = b'{"error":{"message":"This model\'s maximum context length is 4096 tokens.","type":"BadRequestError","code":400}}'
+LENGTH = msgspec.json.encode(
+    {
+        "error": {
+            "message": "This model's maximum context length is 4096 tokens.",
+            "type": "BadRequestError",
+            "code": 400,
+        }
+    }
+)
 
 
 def test_a_context_length_refusal_moves_on_once_to_a_longer_wall() -> None:
@@ -506,7 +535,9 @@ def test_shutdown_ends_calls_with_a_record_and_its_code() -> None:
 # -- the laws, whatever happens
 
 steps = st.lists(
-    st.sampled_from(["data", "end", "lost", "timer", "gone", "stop", "flush", "grant", "refused", "head", "connected"]),
+    st.sampled_from(
+        ["data", "end", "lost", "timer", "gone", "stop", "flush", "grant", "refused", "head", "connected"]
+    ),
     max_size=60,
 )
 
@@ -540,7 +571,7 @@ def test_the_books_balance_in_any_order_of_events(data: st.DataObject, order, st
             w.feed(m.Head(w.attempt, status=status, headers=HEAD_SSE if stream else HEAD_JSON))
         elif step == "lost" and w.attempt:
             w.feed(m.Lost(w.attempt, error=BackendUnavailable("x", "connect failed")))
-        elif w.attempt and state in (State.HELD, State.SIZED, State.REJECTED, State.STREAMING, State.ENDING, State.DRAINING):
+        elif w.attempt and m.Data in POSSIBLE[state]:
             if step == "data" and position < len(payload):
                 size = data.draw(st.integers(1, len(payload)))
                 w.feed(m.Data(w.attempt, data=payload[position : position + size]))
@@ -559,3 +590,22 @@ def test_the_books_balance_in_any_order_of_events(data: st.DataObject, order, st
     if completed:
         assert w.client == (b"".join((ROLE, HE, LLO, FINISH, DONE)) if stream else BODY)
         assert w.record.cost_pusd == 15
+
+
+class Released(World):
+    """A mutant: it releases the end before its line is written."""
+
+    def _seal(self, action: m.Seal) -> None:
+        super()._seal(action)
+        make, _ = self.unwritten.pop()
+        self.feed(m.Sealed())
+        self.unwritten.append((make, m.Timer()))
+
+
+def test_the_books_see_an_end_that_leaves_before_its_record() -> None:
+    w = Released(Call(facts(), plan((A,)), LIMITS))
+    w.flush()
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    with pytest.raises(AssertionError):
+        assert not w.finished or any(isinstance(line, CallRecord) for line in w.lines)

@@ -41,7 +41,12 @@ def test_a_backend_with_no_cap_is_ordered_by_its_calls() -> None:
 
 def test_those_left_out_carry_their_reasons() -> None:
     made = plan(
-        [view("a", state=State.DOWN), view("b", state=State.STARTING), view("c", length=100), view("gpu", tier=1)],
+        [
+            view("a", state=State.DOWN),
+            view("b", state=State.STARTING),
+            view("c", length=100),
+            view("gpu", tier=1),
+        ],
         max_tokens=100,
     )
     assert made.left_out == (
@@ -78,5 +83,7 @@ CONTEXT_LENGTH.context_length = True
     (CONTEXT_LENGTH,                       False, 2, False, Step.GIVE_UP),      # too long for all
     (BackendDisconnected("b", "reset"),    True,  2, False, Step.GIVE_UP),      # half an answer is out
 ])  # fmt: skip
-def test_after_a_failed_attempt(error: BackendError, committed: bool, left: int, longer: bool, step: Step) -> None:
+def test_after_a_failed_attempt(
+    error: BackendError, committed: bool, left: int, longer: bool, step: Step
+) -> None:
     assert after(error, committed=committed, attempts_left=left, longer_wall=longer) is step

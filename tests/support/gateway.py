@@ -28,7 +28,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def eventually(check, *, within_s: float = 10.0, every_s: float = 0.02):  # noqa: ANN001, ANN201
+def eventually(check, *, within_s: float = 10.0, every_s: float = 0.02):
     """Call `check` until it returns something true; return that. Fails with its last answer."""
     deadline = time.monotonic() + within_s
     while not (found := check()):
@@ -40,7 +40,9 @@ def eventually(check, *, within_s: float = 10.0, every_s: float = 0.02):  # noqa
 class Gateway:
     """A running gateway. keys: tenant → API key; log: where its stderr goes."""
 
-    def __init__(self, directory: pathlib.Path, config: dict, keys: dict[str, str], env: dict[str, str]) -> None:
+    def __init__(
+        self, directory: pathlib.Path, config: dict, keys: dict[str, str], env: dict[str, str]
+    ) -> None:
         self.directory = directory
         self.state_dir = pathlib.Path(config["state_dir"])
         self.port = int(config["listen"].rpartition(":")[2])
@@ -86,7 +88,9 @@ class Gateway:
         finally:
             connection.close()
 
-    def post(self, path: str, body: object, *, tenant: str = "acme", **headers: str) -> http.client.HTTPResponse:
+    def post(
+        self, path: str, body: object, *, tenant: str = "acme", **headers: str
+    ) -> http.client.HTTPResponse:
         """POST JSON (or bytes as they are); returns the answer, its body not read yet."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -6,9 +6,10 @@ driver relies on, whatever the order of events. It uses the machine's own types,
 
 from collections.abc import Callable
 
-from gateway import call as m
-from gateway.call import Call, Facts, Limits
+from gateway import events as m
+from gateway.call import Call, Limits
 from gateway.routing import Candidate, Plan, Target
+from gateway.tally import Facts
 from metering import record
 from metering.pricing import RateCard
 

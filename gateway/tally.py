@@ -1,0 +1,224 @@
+"""What has happened to a call so far, and the two journal lines that say it. Pure.
+
+The machine (call.py) notes facts here as they come; the lines are made at the flush.
+Times are monotonic nanoseconds here and wall-clock ones in the lines.
+"""
+
+import msgspec
+
+from backends import dialects
+from gateway.routing import Plan, Target
+from metering import pricing, record, units
+from metering.pricing import Priced
+from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
+from metering.usage import UNKNOWN, Usage
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a call at its admission.
+
+    keys: the names of the request's parameters. wall_ns − now_ns: the offset of the wall clock at its start.
+    """
+
+    call_id: str
+    request_id: str
+    trace_id: str | None
+    tenant: str
+    project: str | None
+    key_id: str
+    tags: dict[str, str]
+    operation: str
+    model: str
+    model_requested: str
+    stream: bool
+    include_usage: bool
+    keys: tuple[str, ...]
+    params: record.Params
+    body_bytes: int
+    received_ns: int
+    wall_offset_ns: int
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call ended, for its record. now_ns: the moment of the flush."""
+
+    outcome: Outcome
+    status: int | None
+    error_code: str | None
+    now_ns: int
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """The books of one call.
+
+    target, tier, status, usage, finish_reasons and the times are those of the last attempt, the serving one if
+    there is one. served: an answer, or work on one, was produced for this client: it is priced; else it costs nothing.
+    """
+
+    facts: Facts
+    plan: Plan
+    fallback: str | None
+    spill: str | None = None
+    admitted_ns: int = 0
+    queue_wait_ns: int = 0
+    dispatched_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    response_bytes: int = 0
+    mended: tuple[str, ...] = ()
+    served: bool = False
+    attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
+    target: Target | None = None
+    tier: int | None = None
+    started_ns: int = 0
+    first_event_ns: int | None = None
+    ended_ns: int | None = None
+    status: int | None = None
+    reconnected: bool = False
+    usage: Usage = UNKNOWN
+    finish_reasons: tuple[str, ...] | None = None
+
+    def begin_attempt(self, target: Target, tier: int, now_ns: int) -> None:
+        """A seat at `target` is ours; its slot time begins."""
+        self.target, self.tier, self.started_ns = target, tier, now_ns
+        self.first_event_ns = self.ended_ns = self.status = self.finish_reasons = None
+        self.reconnected = False
+        self.usage = UNKNOWN
+
+    def end_attempt(self, outcome: AttemptOutcome, error: str | None, now_ns: int) -> None:
+        """Its slot time is over. error: a fixed phrase."""
+        assert self.target is not None
+        self.ended_ns = now_ns
+        self.attempts.append(
+            AttemptRecord(
+                backend=self.target.name,
+                ended_ns=self._wall(now_ns),
+                error=error,
+                first_event_ns=self._wall_or_none(self.first_event_ns),
+                instance_family=self.target.host.instance_family,
+                outcome=outcome,
+                reconnected=self.reconnected,
+                slot_ns=now_ns - self.started_ns,
+                started_ns=self._wall(self.started_ns),
+                status=self.status,
+                usage=self.usage,
+            )
+        )
+
+    def note_tokens(self, now_ns: int, *, finished: bool) -> None:
+        """A read held tokens, or came after the first one did. finished: after the last one too."""
+        if self.first_token_ns is None:
+            self.first_token_ns = self.last_token_ns = now_ns
+        elif not finished:
+            self.last_token_ns = now_ns
+
+    def ignored(self) -> tuple[str, ...]:
+        """The parameters asked for that the serving hardware is documented not to apply."""
+        return dialects.ignored(self.target.host.instance_family, self.facts.keys) if self.target else ()
+
+    def admitted(self, seq: int, prev: str) -> record.Admitted:
+        """The `admitted` line."""
+        facts = self.facts
+        return record.Admitted(
+            admitted_ns=self._wall(self.admitted_ns),
+            at_ns=self._wall(self.admitted_ns),
+            body_bytes=facts.body_bytes,
+            call_id=facts.call_id,
+            key_id=facts.key_id,
+            model=facts.model,
+            model_requested=facts.model_requested,
+            operation=facts.operation,
+            params=facts.params,
+            prev=prev,
+            project=facts.project,
+            received_ns=self._wall(facts.received_ns),
+            request_id=facts.request_id,
+            seq=seq,
+            stream=facts.stream,
+            tags=facts.tags,
+            tenant=facts.tenant,
+            trace_id=facts.trace_id,
+        )
+
+    def record(self, end: End, seq: int, prev: str) -> CallRecord:
+        """The fact of the call."""
+        facts, target = self.facts, self.target
+        host = target.host if target else None
+        slot_ns = self.attempts[-1].slot_ns if self.attempts else None
+        priced = self._priced(slot_ns)
+        return CallRecord(
+            admitted_ns=self._wall(self.admitted_ns),
+            at_ns=self._wall(end.now_ns),
+            attempts=tuple(self.attempts),
+            backend=target.name if target else None,
+            backend_ended_ns=self._wall_or_none(self.ended_ns),
+            body_bytes=facts.body_bytes,
+            call_id=facts.call_id,
+            cost_pusd=priced.cost_pusd if priced else 0,
+            dispatched_ns=self._wall_or_none(self.dispatched_ns),
+            error_code=end.error_code,
+            fallback_reason=self.fallback,
+            finish_reasons=self.finish_reasons,
+            finished_ns=self._wall(end.now_ns),
+            first_token_ns=self._wall_or_none(self.first_token_ns),
+            identity_digest=target.identity_digest if target else None,
+            identity_source=host.identity_source if host else "unknown",
+            instance_family=host.instance_family if host else None,
+            instances=host.instances if host else (),
+            key_id=facts.key_id,
+            last_token_ns=self._wall_or_none(self.last_token_ns),
+            mended=self.mended,
+            model=facts.model,
+            model_requested=facts.model_requested,
+            neuron_version=host.neuron_version if host else None,
+            operation=facts.operation,
+            outcome=end.outcome,
+            params=facts.params,
+            params_ignored=self.ignored(),
+            plan=record.Plan(
+                able=tuple(candidate.target.name for candidate in self.plan.able),
+                left_out=self.plan.left_out,
+            ),
+            prev=prev,
+            price_basis=priced.price_basis if priced else None,
+            project=facts.project,
+            queue_wait_ns=self.queue_wait_ns,
+            rate_card=priced.rate_card if priced else None,
+            received_ns=self._wall(facts.received_ns),
+            request_id=facts.request_id,
+            response_bytes=self.response_bytes,
+            seq=seq,
+            simulated=host.simulated if host else None,
+            slot_ns=slot_ns,
+            slots=target.slots if target else None,
+            spill_reason=self.spill,
+            status=end.status,
+            stream=facts.stream,
+            tags=facts.tags,
+            tenant=facts.tenant,
+            tier=self.tier,
+            tpot_ns=self._tpot_ns(),
+            trace_id=facts.trace_id,
+            ttft_ns=None if self.first_token_ns is None else self.first_token_ns - facts.received_ns,
+            unpriced_reason=priced.unpriced_reason if priced else None,
+            usage=self.usage if self.served else UNKNOWN,
+            warm_state=("cold" if target.cold else "warm") if target else None,
+        )
+
+    def _priced(self, slot_ns: int | None) -> Priced | None:
+        """The price of an answer, or of a part of one; None: the call was served nothing, and costs nothing."""
+        if self.served and self.target is not None:
+            return pricing.price(self.target.tariff, self.usage, slot_ns)
+        return None
+
+    def _tpot_ns(self) -> int | None:
+        tokens = self.usage.completion_tokens
+        if self.first_token_ns is None or self.last_token_ns is None or tokens is None or tokens < 2:
+            return None
+        return units.div_half_up(self.last_token_ns - self.first_token_ns, tokens - 1)
+
+    def _wall(self, now_ns: int) -> int:
+        return now_ns + self.facts.wall_offset_ns
+
+    def _wall_or_none(self, now_ns: int | None) -> int | None:
+        return None if now_ns is None else self._wall(now_ns)
