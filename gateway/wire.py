@@ -188,8 +188,8 @@ _EMPTY_OBJECT = re.compile(rb"\{" + _SPACE + rb"\}")
 def _spans(text: bytes, values: _Values, once: Set[str], *, inside: str) -> dict[str, Span]:
     """The members' values by key; those of `once` may stand once only.
 
-    text: an object. values: as decoded from it. If each key and value, in their order, is where the one before
-    it ended, and none is left over, then no key stands twice: that is cheap. Else the text is cut into tokens.
+    text: an object. values: as decoded from it. If each key and value, in their order, is where the one
+    before it ended, and none is left over, no key stands twice: the cheap way. Else it is cut into tokens.
     """
     spans: dict[str, Span] = {}
     at = 0
