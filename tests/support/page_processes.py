@@ -20,7 +20,7 @@ LINES_MAX = 4_000
 
 def work(state_dir: pathlib.Path, seed: int) -> None:
     rng = random.Random(seed)
-    worker = Worker(state_dir, rng, defs_room=512, cells_room=64)
+    worker = Worker(state_dir, rng, segment_bytes_max=1_000_000, defs_room=512, cells_room=64)
     print("began", flush=True)
     while worker.seq < LINES_MAX:
         tenant = f"t{min(rng.randrange(40), worker.seq // 10)}"  # new series for a while: the page grows

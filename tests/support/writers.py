@@ -20,9 +20,14 @@ MakeLine = Callable[[int, str], Line]
 class Worker:
     """A live writer under `<state_dir>/journal` and `<state_dir>/pages`."""
 
-    def __init__(self, state_dir: pathlib.Path, rng: random.Random, **room: int) -> None:
+    def __init__(
+        self, state_dir: pathlib.Path, rng: random.Random, *, segment_bytes_max: int = 4_000, **room: int
+    ) -> None:
+        """room: of the page, where it is to outgrow it soon."""
         self.writer = new_writer_id(rng.randbytes(10))
-        self.journal = Journal.create(state_dir / "journal", writer=self.writer, segment_bytes_max=4_000)
+        self.journal = Journal.create(
+            state_dir / "journal", writer=self.writer, segment_bytes_max=segment_bytes_max
+        )
         self.page = Page(state_dir / "pages", self.writer, on_stuck=_never, **room)
         self.path = state_dir / "pages" / f"{self.writer}.page"
         self.seq = 0
