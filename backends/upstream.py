@@ -32,7 +32,7 @@ class Exchange(Protocol):
     """Who listens to one attempt."""
 
     def connected(self) -> None:
-        """The request was handed to a connection; told again if that one was dead and a fresh one was taken."""
+        """The request was handed to a connection; again if that one was dead and a fresh one was taken."""
 
     def head(self, status: int, headers: Headers) -> None:
         """The final answer's status and headers, names in lower case."""
@@ -50,16 +50,17 @@ class Exchange(Protocol):
 class Attempt:
     """A request on its way. reconnected: a reused connection was dead, and a fresh one was taken."""
 
-    __slots__ = ("_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected")
+    __slots__ = ("_announced", "_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected")
 
     def __init__(self, exchange: Exchange, request: bytes) -> None:
         self.reconnected = False
         self._exchange = exchange
         self._request = request
         self._connection: _Connection | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None  # the last one; it may be done
         self._over = False
         self._paused = False
+        self._announced = False  # the exchange knows that this connection has the request
 
     def abort(self) -> None:
         """Close the connection at once, so that the backend stops its work. No callback follows."""
@@ -89,11 +90,13 @@ class Attempt:
     def _begin(self, connection: "_Connection") -> None:
         """The connection has taken the request."""
         self._connection = connection
+        self._announced = False
         if self._paused:
             connection.read(False)
 
     def _connected(self) -> None:
-        if not self._over:
+        if not self._over and not self._announced:
+            self._announced = True
             self._exchange.connected()
 
     def _end(self) -> None:
@@ -120,7 +123,7 @@ class Upstream:
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[_Connection] = []  # the last one in is the first one out
         self._connections: set[_Connection] = set()
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: dict[asyncio.Task[None], Attempt] = {}
         self._closed: asyncio.Future[None] | None = None
 
     @property
@@ -154,9 +157,11 @@ class Upstream:
         """Close all connections and wait for it; attempts that are still open are lost."""
         assert self._closed is None
         self._closed = self._loop.create_future()
-        for task in self._connecting:
+        connecting = dict(self._connecting)
+        for task, attempt in connecting.items():
             task.cancel()
-        await asyncio.gather(*self._connecting, return_exceptions=True)
+            attempt._lose(BackendUnavailable(self.name, "gateway closing"))
+        await asyncio.gather(*connecting, return_exceptions=True)
         for connection in tuple(self._connections):
             connection.close()
         if self._connections:
@@ -185,19 +190,14 @@ class Upstream:
     def _connect(self, attempt: Attempt) -> None:
         task = self._loop.create_task(self._establish(attempt))
         attempt._connecting = task
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self._connecting[task] = attempt
+        task.add_done_callback(self._connecting.pop)
 
     async def _establish(self, attempt: Attempt) -> None:
         try:
             await self._loop.create_connection(lambda: _Connection(self, attempt), self._host, self._port)
         except (OSError, UnicodeError) as error:
             attempt._lose(BackendUnavailable(self.name, _connect_reason(error)))
-        except asyncio.CancelledError:
-            attempt._lose(BackendUnavailable(self.name, "gateway closing"))  # no one hears it after an abort
-            raise
-        finally:
-            attempt._connecting = None
 
     # -- what connections say
 
@@ -327,12 +327,8 @@ class _Connection(asyncio.Protocol):
         """Feed the parser; returns what is wrong with the answer, if anything."""
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return "protocol upgrade"
-        except httptools.HttpParserError:
-            return "not HTTP"
-        if self._switched:
-            return "protocol upgrade"
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            return "protocol upgrade" if self._switched else "not HTTP"
         if self._told:
             return None
         self._unparsed_bytes += len(data)
@@ -346,6 +342,7 @@ class _Connection(asyncio.Protocol):
     def _tell(self, attempt: Attempt) -> None:
         if self._headed and not self._told:
             self._told = True
+            attempt._connected()  # a fast answer may be read in the very turn of the request
             attempt._exchange.head(self._status, self._headers)
         if self._parts and not attempt._over:
             parts, self._parts = self._parts, []

@@ -4,13 +4,14 @@ import importlib.resources
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
 from backends.catalog import read_catalog
 from backends.model import Section
 from gateway import config_check
-from gateway.config import LISTEN_DEFAULT, Config, Redis, host_and_port
+from gateway.config import LISTEN_DEFAULT, Config, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
 
@@ -91,7 +92,8 @@ def for_backends(
         id_ = model_id(served_name)
         aliases = [served_name] if served_name != id_ else []
         models.append({"name": id_, "aliases": aliases, "tiers": [{"backends": names}]})
-    tenants = [{"name": "default", "keys": [{"hash": key_hash}]}]
+    # Whoever starts it this way is application, operator, finance and auditor in one.
+    tenants = [{"name": "default", "keys": [{"hash": key_hash, "scopes": list(get_args(Scope))}]}]
     root = grown({"tenants": tenants, "models": models, "backends": backends}, "--backend")
     mistakes: list[Mistake] = []
     _lay_environment(root, env, mistakes)

@@ -3,6 +3,7 @@
 It imports nothing of the product: what a test learns comes over sockets and from files.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import http.client
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 READY_S = 60.0
@@ -171,3 +172,16 @@ def running(
         yield gateway
     finally:
         gateway.kill()
+
+
+@contextlib.asynccontextmanager
+async def running_async(
+    directory: pathlib.Path, backends: list[dict], **options: object
+) -> AsyncIterator[Gateway]:
+    """The same for a test whose backend lives in its own event loop: waiting does not block the loop."""
+    manager = running(directory, backends, **options)
+    gateway = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield gateway
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)

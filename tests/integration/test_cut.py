@@ -1,0 +1,104 @@
+"""Every recorded stream, cut at every point: the client's bytes are the backend's.
+
+A raw TCP backend sends the recorded bytes, HTTP head and chunk framing included, in two writes (every
+point) or in several (random points). The oracle is this file's own split of the stream into events.
+"""
+
+import asyncio
+import json
+import pathlib
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import captures
+from tests.support.gateway import running_async
+from tests.support.rawbackend import Asked, backend
+from tests.support.rawclient import RawClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+CLIENTS = 12
+PAUSE_S = 0.001  # between two writes, so that they are two reads
+SEED = 20261128
+
+
+def recorded() -> dict[str, bytes]:
+    """All recorded streams as raw responses: the real vLLM's, and the simulator's."""
+    found = {}
+    for directory in (captures.VLLM, captures.DATA / "simulator"):
+        for name in captures.streams(directory):
+            found[f"{directory.name}/{name}"] = (directory / f"{name}.response.http").read_bytes()
+    return found
+
+
+def without_usage_event(stream: bytes) -> bytes:
+    """The stream without the event that a client did not ask for: `choices: []` and a usage that is not null."""
+    kept = []
+    for event in stream.split(b"\n\n")[:-1]:
+        data = event.removeprefix(b"data: ")
+        parsed = json.loads(data) if data.startswith(b"{") else None
+        if not (parsed and parsed.get("choices") == [] and parsed.get("usage")):
+            kept.append(event + b"\n\n")
+    return b"".join(kept)
+
+
+def cuts(raw: bytes, rng: random.Random) -> Iterator[tuple[int, ...]]:
+    """Every single point, then random sets of points."""
+    yield from ((point,) for point in range(1, len(raw)))
+    for _ in range(100):
+        yield tuple(sorted(rng.sample(range(1, len(raw)), rng.randint(2, 12))))
+
+
+async def play(raw: bytes, name: str, tmp_path: pathlib.Path) -> None:
+    async def answer(asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at = 0
+        for point in (*map(int, asked.headers["x-request-id"].split(".")), len(raw)):
+            writer.write(raw[at:point])
+            await asyncio.sleep(PAUSE_S)
+            at = point
+
+    path = "/v1/chat/completions" if "/chat" in name else "/v1/completions"
+    whole = captures.read_response(raw).body
+    expected = {True: whole, False: without_usage_event(whole)}
+    rng = random.Random(SEED)
+    todo = [
+        (points, asked)
+        for points in cuts(raw, rng)
+        for asked in ([False, True] if len(points) > 1 else [False])
+    ]
+    async with backend(answer) as port:
+        config = [{"name": "raw", "url": f"http://127.0.0.1:{port}", "model": "m1"}]
+        async with running_async(tmp_path, config) as gateway:
+            queue = iter(todo)
+
+            async def one(connection: RawClient, points: tuple[int, ...], asked: bool) -> None:
+                body = {"model": "m1", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+                if asked:
+                    body["stream_options"] = {"include_usage": True}
+                got = await connection.post(path, body, x_request_id=".".join(map(str, points)))
+                assert (got.status, got.complete) == (200, True), (name, points, got)
+                assert got.body == expected[asked], (name, points, asked)
+
+            async def client() -> int:
+                connection, done = RawClient(gateway.port, gateway.keys["acme"]), 0
+                try:
+                    for points, asked in queue:
+                        await one(connection, points, asked)
+                        done += 1
+                finally:
+                    await connection.close()
+                return done
+
+            assert sum(await asyncio.gather(*(client() for _ in range(CLIENTS)))) == len(todo)
+            records = gateway.lines("call")
+            assert {record["outcome"] for record in records} == {"completed"}
+            assert len({json.dumps(record["usage"]) for record in records}) == 1
+
+
+@pytest.mark.parametrize("name", sorted(recorded()))
+def test_the_clients_bytes_do_not_depend_on_where_the_stream_was_cut(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    asyncio.run(play(recorded()[name], name, tmp_path))

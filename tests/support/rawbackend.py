@@ -1,0 +1,93 @@
+"""A backend that sends what a test tells it to, byte for byte: raw TCP, no server library.
+
+It imports nothing of the product. Probes (`/health`, `/version`, `/v1/models`) are answered as vLLM does;
+every other request goes to the test's `answer`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A request as it came. Header names are in lower case."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+Answer = Callable[[Asked, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def backend(answer: Answer, *, model: str = "m1", max_model_len: int = 4096) -> AsyncIterator[int]:
+    """Serve on a free port of 127.0.0.1 while the block runs; gives the port.
+
+    answer: writes the whole response, framing included; the connection stays open after it.
+    """
+
+    writers: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while (asked := await _read(reader)) is not None:
+                known = _probe(asked.path, model, max_model_len)
+                if known is None:
+                    await answer(asked, reader, writer)
+                else:
+                    writer.write(known)
+                    await writer.drain()
+        await _close(writer)
+        writers.discard(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await asyncio.gather(*map(_close, tuple(writers)))
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def _read(reader: asyncio.StreamReader) -> Asked | None:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Asked(first.split()[1], headers, body)
+
+
+def _probe(path: str, model: str, max_model_len: int) -> bytes | None:
+    match path:
+        case "/health":
+            return sized(b"")
+        case "/version":
+            return sized(b'{"version":"0.32.0"}')
+        case "/v1/models":
+            card = {"id": model, "object": "model", "max_model_len": max_model_len}
+            return sized(json.dumps({"object": "list", "data": [card]}).encode())
+    return None
+
+
+def sized(body: bytes, status: str = "200 OK", kind: str = "application/json") -> bytes:
+    """A response with a content length."""
+    return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def chunked(*pieces: bytes, kind: str = "text/event-stream; charset=utf-8") -> bytes:
+    """A response in chunks, one for each piece, with its terminator."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
