@@ -57,7 +57,7 @@ class Attempt:
         self._exchange = exchange
         self._request = request
         self._connection: _Connection | None = None
-        self._connecting: asyncio.Task[None] | None = None  # the last one; it may be done
+        self._connecting: asyncio.Task[None] | None = None
         self._over = False
         self._paused = False
         self._announced = False  # the exchange knows that this connection has the request
@@ -90,6 +90,7 @@ class Attempt:
     def _begin(self, connection: "_Connection") -> None:
         """The connection has taken the request."""
         self._connection = connection
+        self._connecting = None
         self._announced = False
         if self._paused:
             connection.read(False)
@@ -281,12 +282,12 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
-        self._upstream._opened(self)
         attempt, self._attempt = self._attempt, None
         assert attempt is not None
-        if attempt._over or self._upstream._closed is not None:
+        if attempt._over:  # aborted in the last moment; uvloop does not always tell the end of such a connection
             transport.abort()
             return
+        self._upstream._opened(self)
         self.start(attempt)
         attempt._connected()
 
@@ -343,7 +344,8 @@ class _Connection(asyncio.Protocol):
         if self._headed and not self._told:
             self._told = True
             attempt._connected()  # a fast answer may be read in the very turn of the request
-            attempt._exchange.head(self._status, self._headers)
+            if not attempt._over:
+                attempt._exchange.head(self._status, self._headers)
         if self._parts and not attempt._over:
             parts, self._parts = self._parts, []
             attempt._exchange.data(parts[0] if len(parts) == 1 else b"".join(parts))
