@@ -121,12 +121,12 @@ async def catch_up(
     Raises StoreUnavailable, OSError.
     """
     stopped: dict[str, Stopped] = {}
-    for _ in range(PASSES_MAX):
-        if not marks:
-            break
+    passes = 0
+    while marks and passes < PASSES_MAX:
         replay = await read_again(store, directory, marks)
         stopped |= replay.stopped
         marks = replay.again
+        passes += 1
     return stopped, dict(marks)
 
 

@@ -17,7 +17,6 @@ from metering.ledger import (
     Mark,
     Posted,
     Posting,
-    Refused,
     Reply,
     batch,
     mark,
@@ -94,8 +93,8 @@ class Replay:
             case Gap(at):
                 del self.at[tenant]
                 self.again[tenant] = at
-            case Refused(reason, where):
-                self._stop(tenant, reason, where)
+            case _:
+                self._stop(tenant, reply.reason, reply.where)
 
     def end(self) -> None:
         """There are no more lines: a mark that was not met is none of this directory's."""

@@ -95,8 +95,10 @@ class Stream:
                 self.move(at)
             case Done(at) | Gap(at):
                 return self.moved_away(at)
-            case Refused(reason, where):
-                self.stop(Stopped(tenant=self.tenant, writer=batch.writer, reason=reason, where=where))
+            case _:
+                self.stop(
+                    Stopped(tenant=self.tenant, writer=batch.writer, reason=reply.reason, where=reply.where)
+                )
         return False
 
     def move(self, at: Mark) -> None:

@@ -1,0 +1,137 @@
+"""Reading a directory again from the marks in the store."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metering.ledger import START, Balances, Done, Gap, Mark, Refused
+from metering.replay import Replay, Stopped
+from tests.support import lines
+from tests.support.ledgers import TENANTS, MemoryDirectory, folded, random_directory
+
+
+def directory_of(*tenants: str) -> MemoryDirectory:
+    directory = MemoryDirectory("w")
+    for tenant in tenants:
+        directory.add(lines.call(tenant=tenant))
+    return directory
+
+
+def run(replay: Replay, directory: MemoryDirectory, balances: Balances, *, chunk: int = 3) -> None:
+    rest = directory.lines[replay.after_seq :]
+    while rest:
+        for batch in replay.cut(rest[:chunk]):
+            replay.answered(batch, balances.post(batch))
+        rest = rest[chunk:]
+    replay.end()
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 10))
+def test_it_goes_on_from_any_mark(rng: random.Random, chunk: int) -> None:
+    directory = random_directory(rng, "w", rng.randrange(1, 40))
+    balances = Balances()
+    early = directory.copy()
+    del early.lines[rng.randrange(len(early.lines)) :]
+    run(Replay("w", dict.fromkeys(TENANTS, START)), early, balances)
+    marks = {
+        tenant: Mark.parse(balances.marks.get((tenant, "w"), str(START)))
+        for tenant in TENANTS
+        if rng.random() < 0.9
+    } or {"acme": Mark.parse(balances.marks.get(("acme", "w"), str(START)))}
+
+    replay = Replay("w", marks)
+    run(replay, directory, balances, chunk=chunk)
+    assert not replay.stopped
+    assert not replay.again
+    assert replay.at == {tenant: (directory.marks(tenant) or [START])[-1] for tenant in marks}
+    values = {key: int(value) for key, value in balances.values.items() if key[0] in marks}
+    assert values == {key: amount for key, amount in folded([directory]).items() if key[0] in marks}
+
+
+def test_it_begins_at_the_earliest_mark() -> None:
+    assert Replay("w", {"acme": Mark(9, "9" * 16), "globex": Mark(5, "5" * 16)}).after_seq == 4
+    assert Replay("w", {"acme": Mark(9, "9" * 16), "globex": START}).after_seq == 0
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        Mark(2, "f" * 16),  # the place of another tenant's record
+        Mark(3, "f" * 16),  # our place, another line
+        Mark(99, "f" * 16),  # further than this journal goes
+    ],
+)
+def test_a_mark_of_another_journal_is_a_fork(mark: Mark) -> None:
+    directory = directory_of("acme", "globex", "acme", "acme")
+    balances = Balances()
+    balances.marks["acme", "w"] = str(mark)
+    replay = Replay("w", {"acme": mark, "globex": START})
+    run(replay, directory, balances, chunk=1)
+    assert replay.stopped == {"acme": Stopped(tenant="acme", writer="w", reason="FORK", where=str(mark))}
+    assert replay.at == {"globex": directory.marks("globex")[-1]}
+    assert {key[0] for key in balances.values} == {"globex"}
+
+
+def test_a_line_that_is_no_record_can_not_be_at_a_mark() -> None:
+    directory = MemoryDirectory("w")
+    _, seq, leaf = directory.add(lines.admitted(tenant="acme"))
+    directory.add(lines.call(tenant="acme"))
+    replay = Replay("w", {"acme": Mark(seq, leaf[:16])})
+    run(replay, directory, Balances())
+    assert replay.stopped["acme"].reason == "FORK"
+
+
+def test_another_folder_may_be_ahead() -> None:
+    directory = directory_of("acme", "acme", "acme", "acme")
+    balances = Balances()
+    run(Replay("w", {"acme": START}), directory, balances)
+    again = Replay("w", {"acme": START})  # as if it had asked for the mark before that
+    run(again, directory, balances, chunk=1)
+    assert again.at == {"acme": directory.marks("acme")[-1]}
+    assert {key: int(value) for key, value in balances.values.items()} == folded([directory])
+
+
+def test_another_folder_may_be_ahead_with_another_journal() -> None:
+    ours, theirs = directory_of("acme", "acme"), MemoryDirectory("w")
+    for _ in range(3):
+        theirs.add(lines.call(tenant="acme"), salt="closed elsewhere")
+    balances = Balances()
+    run(Replay("w", {"acme": START}), theirs, balances)
+    replay = Replay("w", {"acme": START})
+    run(replay, ours, balances)
+    assert replay.stopped["acme"].reason == "FORK"
+    assert {key: int(value) for key, value in balances.values.items()} == folded([theirs])
+
+
+def test_a_mark_that_moves_away_is_left_to_the_next_reading() -> None:
+    directory = directory_of("acme", "acme", "globex")
+    replay = Replay("w", {"acme": START, "globex": START})
+    for batch in replay.cut(directory.lines):
+        gone = batch.tenant == "acme"
+        replay.answered(batch, Gap(directory.marks("acme")[0]) if gone else Done(batch.last))
+    replay.end()
+    assert replay.again == {"acme": directory.marks("acme")[0]}
+    assert replay.at == {"globex": directory.marks("globex")[0]}
+
+
+def test_the_same_place_with_another_leaf_is_a_fork() -> None:
+    directory = directory_of("acme", "acme")
+    replay = Replay("w", {"acme": START})
+    (batch,) = replay.cut(directory.lines)
+    replay.answered(batch, Done(Mark(2, "f" * 16)))
+    assert replay.stopped["acme"] == Stopped(
+        tenant="acme", writer="w", reason="FORK", where="2:ffffffffffffffff"
+    )
+
+
+def test_a_refused_batch_stops_its_stream_only() -> None:
+    directory = directory_of("acme", "globex", "acme")
+    replay = Replay("w", {"acme": START, "globex": START})
+    for batch in replay.cut(directory.lines[:2]):
+        replay.answered(batch, Refused("RANGE", "f") if batch.tenant == "acme" else Done(batch.last))
+    assert replay.cut(directory.lines[2:]) == []
+    replay.end()
+    assert replay.stopped == {"acme": Stopped(tenant="acme", writer="w", reason="RANGE", where="f")}
+    assert set(replay.at) == {"globex"}

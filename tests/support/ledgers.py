@@ -1,0 +1,162 @@
+"""Journals in memory and stores for tests of the ledger.
+
+`MemoryDirectory` stands for a writer's directory on disk; `BalancesStore` for the client of a store, with
+the Python model of the script in it and faults on demand.
+"""
+
+import asyncio
+import copy
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from metering import ledger
+from metering.ledger import Balances, Batch, Mark, Refused, Reply
+from metering.record import CallRecord, Line, Outcome
+from metering.store import StoreUnavailable
+from metering.units import NS_PER_HOUR
+from metering.usage import UNKNOWN
+from tests.support import lines
+
+HOUR = lines.AT_NS // NS_PER_HOUR
+TENANTS = ("acme", "globex", "initech")
+Sums = dict[tuple[str, str, str], int]
+"""(tenant, hour, field) → amount."""
+
+
+class MemoryDirectory:
+    """A writer's directory: lines with their seq and leaf. A copy may be closed by other lines."""
+
+    def __init__(self, writer: str) -> None:
+        self.writer = writer
+        self.complete = False
+        self.lines: list[tuple[Line, int, str]] = []
+        self.reads = 0
+
+    def add(self, line: Line, salt: str = "") -> tuple[Line, int, str]:
+        seq = len(self.lines) + 1
+        leaf = hashlib.sha256(f"{self.writer} {seq} {salt}".encode()).hexdigest()
+        self.lines.append((line, seq, leaf))
+        return self.lines[-1]
+
+    def records(self, after_seq: int = 0) -> Iterator[tuple[Line, int, str]]:
+        self.reads += 1
+        return iter(self.lines[after_seq:])
+
+    def marks(self, tenant: str) -> list[Mark]:
+        """The marks of a tenant's records, in order."""
+        return [
+            ledger.mark(seq, leaf)
+            for line, seq, leaf in self.lines
+            if isinstance(line, CallRecord) and line.tenant == tenant
+        ]
+
+    def copy(self) -> "MemoryDirectory":
+        twin = MemoryDirectory(self.writer)
+        twin.lines, twin.complete = list(self.lines), self.complete
+        return twin
+
+
+def random_line(rng: random.Random, tenants: Sequence[str] = TENANTS) -> Line:
+    """A record of a random tenant, or, at times, a line that is none."""
+    if rng.random() < 0.2:
+        return lines.admitted(tenant=rng.choice(tenants))
+    unpriced = rng.random() < 0.2
+    return lines.call(
+        tenant=rng.choice(tenants),
+        project=rng.choice([None, "web"]),
+        model=rng.choice(["llama", "qwen"]),
+        instance_family=rng.choice([None, "inf2", "trn1"]),
+        finished_ns=lines.AT_NS + rng.randrange(3) * NS_PER_HOUR,
+        cost_pusd=None if unpriced else rng.randrange(10**12),
+        outcome=Outcome.COMPLETED,
+        usage=UNKNOWN if unpriced else lines.usage(rng.randrange(100), None, rng.randrange(100)),
+    )
+
+
+def random_directory(rng: random.Random, writer: str, length: int) -> MemoryDirectory:
+    """A closed directory."""
+    directory = MemoryDirectory(writer)
+    for _ in range(length):
+        directory.add(random_line(rng))
+    directory.add(lines.stop())
+    directory.complete = True
+    return directory
+
+
+def folded(directories: Iterable[MemoryDirectory]) -> Sums:
+    """The law: what a store must hold once it has all of these journals."""
+    sums: Sums = {}
+    for directory in directories:
+        for line, _, _ in directory.lines:
+            if isinstance(line, CallRecord):
+                for (hour, field), amount in ledger.postings(line).items():
+                    key = (line.tenant, hour, field)
+                    sums[key] = sums.get(key, 0) + amount
+    return sums
+
+
+def is_above(sums: Sums, limit: Sums) -> bool:
+    """Does any balance exceed what the journals say?"""
+    return any(amount > limit.get(key, 0) for key, amount in sums.items())
+
+
+class BalancesStore:
+    """The client of a store that is a `Balances`. One connection: `reconnect` stands for a new one."""
+
+    def __init__(self, balances: Balances | None = None) -> None:
+        self.balances = balances or Balances()
+        self.connections = 1
+        self.faults: list[str] = []  # for the next posts: "lost" (before it is taken), "unanswered" (after)
+        self.posted: list[Batch] = []
+
+    def sums(self) -> Sums:
+        return {key: int(value) for key, value in self.balances.values.items()}
+
+    def saved(self) -> Balances:
+        return copy.deepcopy(self.balances)
+
+    def restore(self, saved: Balances, *, tenant: str | None = None) -> None:
+        """Be as once: all of it, or one tenant's keys."""
+        if tenant is None:
+            self.balances = copy.deepcopy(saved)
+            return
+        for now, then in ((self.balances.values, saved.values), (self.balances.marks, saved.marks)):
+            for key in [key for key in now if key[0] == tenant]:
+                del now[key]
+            now.update({key: value for key, value in then.items() if key[0] == tenant})
+
+    def reconnect(self) -> None:
+        self.connections += 1
+
+    async def ping(self) -> None:
+        await asyncio.sleep(0)
+
+    async def eviction(self) -> str | None:
+        return "noeviction"
+
+    async def marks(self, asked: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Mark | Refused]:
+        await asyncio.sleep(0)
+        found: dict[tuple[str, str], Mark | Refused] = {}
+        for tenant, writers in asked.items():
+            for writer in writers:
+                text = self.balances.marks.get((tenant, writer), str(ledger.START))
+                try:
+                    found[tenant, writer] = Mark.parse(text)
+                except ValueError:
+                    found[tenant, writer] = Refused("FORM", writer)
+        return found
+
+    async def post(self, batches: Sequence[Batch]) -> list[Reply]:
+        if not batches:
+            return []
+        await asyncio.sleep(0)
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "lost":
+            raise StoreUnavailable("no connection")
+        self.posted += batches
+        replies = [self.balances.post(batch) for batch in batches]
+        await asyncio.sleep(0)
+        if fault == "unanswered":
+            raise StoreUnavailable("no answer in time")
+        return replies
