@@ -97,10 +97,9 @@ def for_backends(
     root = grown({"tenants": tenants, "models": models, "backends": backends}, "--backend")
     mistakes: list[Mistake] = []
     _lay_environment(root, env, mistakes)
-    if slots is not None:
-        workers = root.value.get("workers")
-        wanted = int(workers.value) if workers and str(workers.value).isdecimal() else 1
-        lay(root, ["workers"], Node(value=max(1, min(wanted, slots)), where="--slots"))
+    workers = root.value.get("workers")
+    if slots and workers and str(workers.value).isdecimal() and int(workers.value) > slots:
+        lay(root, ["workers"], Node(value=slots, where="--slots"))
     return _checked(root, mistakes, {}, flags)
 
 

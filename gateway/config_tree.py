@@ -6,7 +6,7 @@ that every mistake can name its line, its variable or its flag. Scalars follow Y
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -84,7 +84,7 @@ def read_yaml(data: bytes, name: str) -> tuple[Node, list[Mistake]]:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigErrors([Mistake(name, line, "", f"is no YAML: {error.problem}")]) from error
     except yaml.YAMLError as error:
-        raise ConfigErrors([Mistake(name, 1, "", f"is no YAML: {error}")]) from error
+        raise ConfigErrors([Mistake(name, 1, "", f"is no YAML: {str(error).splitlines()[0]}")]) from error
     except RecursionError as error:
         raise ConfigErrors([Mistake(name, 1, "", "is nested too deeply")]) from error
     if document is None:
@@ -193,12 +193,6 @@ def _lay_item(items: list[Node], step: str, node: Node, *, path: str, last: bool
         items.append(node)
     elif last:
         items[int(step)] = node
-
-
-def lay_all(root: Node, values: Mapping[str, Any], where: str) -> None:
-    """Put plain values (dicts and lists of scalars) at top-level keys, as if written at `where`."""
-    for key, value in values.items():
-        lay(root, [key], grown(value, where))
 
 
 def grown(value: Any, where: str) -> Node:

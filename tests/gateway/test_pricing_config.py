@@ -1,0 +1,95 @@
+"""From the configuration to prices, and what it leaves unpriced."""
+
+import msgspec
+
+from backends.catalog import read_catalog
+from backends.model import Backend
+from gateway import pricing_config
+from gateway.config import CardEntry, Config, Model, PriceEntry, Tenant, Tier
+from gateway.config_load import instances_csv
+from metering.pricing import RateCard
+
+TABLE = instances_csv()
+CATALOG = read_catalog(TABLE)
+
+
+def backend(name: str, instance_type: str | None = None, slots: int | None = None, **fields: str) -> Backend:
+    return Backend(
+        name=name, url="http://127.0.0.1:1", model="m", instance_type=instance_type, slots=slots, **fields
+    )  # type: ignore[arg-type]
+
+
+def configured(*backends: Backend, prices: tuple[PriceEntry, ...] = (), **fields: str | None) -> Config:
+    card = {"family": "inf2", "prompt": "0.15", "completion": "0.6", "date": "2026-11-01", "source": "list"}
+    entry = msgspec.convert(card | fields, CardEntry)
+    tier = Tier(backends=tuple(one.name for one in backends))
+    return Config(
+        tenants=(Tenant(name="acme"),),
+        models=(Model(name="llama", tiers=(tier, tier), rate_cards=(entry,), owner="team-a"),),
+        backends=backends,
+        prices=prices,
+    )
+
+
+def unpriced(config: Config) -> list[str]:
+    return list(pricing_config.unpriced(config, CATALOG, pricing_config.price_book(config, TABLE)))
+
+
+def test_a_card_in_picodollars_per_million_tokens() -> None:
+    config = configured(backend("b", "inf2.xlarge"))
+    card = RateCard(
+        model="llama",
+        hardware="inf2",
+        prompt=150_000_000_000,
+        cached_prompt=150_000_000_000,  # not given: cached tokens cost what others do
+        completion=600_000_000_000,
+        date="2026-11-01",
+        source="list",
+    )
+    book = pricing_config.price_book(config, TABLE)
+    facts = pricing_config.model_facts(config.models[0])
+    assert facts.owner == "team-a"
+    host = pricing_config.identity.host(config.backends[0], facts, CATALOG, pricing_config.Probed())
+    assert book.tariff(host) == card
+
+
+def test_a_card_of_one_type_with_a_price_for_cached_tokens() -> None:
+    config = configured(
+        backend("b", "inf2.xlarge"), family=None, instance_type="inf2.xlarge", cached_prompt="0"
+    )
+    book = pricing_config.price_book(config, TABLE)
+    host = pricing_config.identity.host(
+        config.backends[0], pricing_config.model_facts(config.models[0]), CATALOG, pricing_config.Probed()
+    )
+    tariff = book.tariff(host)
+    assert isinstance(tariff, RateCard)
+    assert (tariff.hardware, tariff.cached_prompt) == ("inf2.xlarge", 0)
+
+
+def test_the_operators_price_goes_before_the_lists() -> None:
+    mine = PriceEntry(instance_type="g6e.xlarge", usd_per_hour="1.5", date="2026-11-01", source="contract")
+    book = pricing_config.price_book(configured(backend("b", "g6e.xlarge"), prices=(mine,)), TABLE)
+    found = book.instance_price("g6e.xlarge", "us-east-1")
+    assert found is not None
+    assert (found.uusd_per_hour, found.source) == (1_500_000, "contract")
+
+
+def test_each_backend_whose_calls_have_no_price_is_named_once_with_the_cure() -> None:
+    config = configured(
+        backend("carded", "inf2.xlarge"),
+        backend("derived", "g6e.xlarge", 4),
+        backend("bare"),
+        backend("slotless", "g6e.xlarge"),
+        backend("dear", "trn2.48xlarge", 4),
+        backend("typo", "g6e.2xlage", 4),
+        backend("abroad", "g6e.xlarge", 4, region="eu-west-1"),
+    )
+    notes = unpriced(config)
+    assert [note.split(" will be")[0] for note in notes] == [
+        f"calls of llama on {name}" for name in ("bare", "slotless", "dear", "typo", "abroad")
+    ]
+    assert "--instance-type" in notes[0]
+    assert "--slots" in notes[1]
+    assert "no price of trn2.48xlarge" in notes[2]
+    assert notes[3].endswith("did you mean g6e.2xlarge?")
+    assert "for its region" in notes[4]
