@@ -14,7 +14,7 @@ from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 def price_book(config: Config, instances_csv: str) -> PriceBook:
     """The configured rate cards; the configured instance prices before those of the shipped table."""
     cards = [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
-    return PriceBook(cards, [*map(_price, config.prices), *list_prices(instances_csv)])
+    return PriceBook(cards, map(_price, config.prices), list_prices(instances_csv))
 
 
 def model_facts(model: Model) -> ModelFacts:

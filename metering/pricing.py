@@ -167,12 +167,15 @@ def price(tariff: Tariff, usage: Usage, slot_ns: int | None) -> Priced:
 class PriceBook:
     """All prices: rate cards by model and hardware, instance prices by type and region."""
 
-    def __init__(self, cards: Iterable[RateCard], prices: Iterable[InstancePrice]) -> None:
-        """prices: the operator's own before the list's; among equals the first wins."""
+    def __init__(
+        self,
+        cards: Iterable[RateCard],
+        own: Iterable[InstancePrice] = (),
+        listed: Iterable[InstancePrice] = (),
+    ) -> None:
+        """own: prices that the operator gave; they go before those of the list."""
         self._cards = {(card.model, card.hardware): card for card in cards}
-        self._prices: dict[str, list[InstancePrice]] = {}
-        for price in prices:
-            self._prices.setdefault(price.instance_type, []).append(price)
+        self._prices = (tuple(own), tuple(listed))
 
     def tariff(self, host: Host) -> Tariff:
         """How calls that `host` serves are priced.
@@ -201,10 +204,13 @@ class PriceBook:
 
         One named for the region goes before one for everywhere; with no region known the first is taken.
         """
-        prices = self._prices.get(instance_type, [])
-        fitting = [price for price in prices if region is None or price.region in (region, None)]
-        fitting.sort(key=lambda price: region is not None and price.region is None)
-        return fitting[0] if fitting else None
+        for prices in self._prices:
+            known = [price for price in prices if price.instance_type == instance_type]
+            here = [price for price in known if region in (None, price.region)]
+            everywhere = [price for price in known if price.region is None]
+            if fitting := here + everywhere:
+                return fitting[0]
+        return None
 
 
 def list_prices(instances_csv: str) -> list[InstancePrice]:

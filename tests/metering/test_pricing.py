@@ -228,14 +228,14 @@ def test_what_cannot_be_priced_has_a_reason(served_by: Host, reason: Unpriced) -
     ],
 )
 def test_the_price_is_that_of_the_region(region: str | None, expected: int) -> None:
-    book = PriceBook([], [hourly(2), hourly(3, region="eu-west-1")])
+    book = PriceBook([], [hourly(2), hourly(3, region="eu-west-1")], [hourly(4, region="us-east-1")])
     found = book.instance_price("inf2.48xlarge", region)
     assert found is not None
     assert found.uusd_per_hour == expected
 
 
 def test_another_regions_price_is_no_price() -> None:
-    book = PriceBook([], [hourly(5, region="us-east-1")])
+    book = PriceBook([], [], [hourly(5, region="us-east-1")])
     assert book.tariff(host(region="eu-west-1")) is Unpriced.PRICE_UNKNOWN
     assert book.instance_price("inf2.48xlarge", None) == hourly(5, region="us-east-1")
 
