@@ -144,7 +144,7 @@ class Embedded:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(self._lock_fd,),
-                preexec_fn=_end_with_parent(),
+                preexec_fn=end_with_parent(),
                 start_new_session=True,  # a Ctrl-C is the supervisor's: the store ends last
             )
 
@@ -259,7 +259,7 @@ def _ask(path: pathlib.Path, command: bytes) -> bytes:
             return b""
 
 
-def _end_with_parent() -> Callable[[], None] | None:
+def end_with_parent() -> Callable[[], None] | None:
     """What a child runs before its program, so that it gets SIGTERM when its parent dies. Linux only."""
     if sys.platform != "linux":
         return None
