@@ -50,7 +50,9 @@ class Exchange(Protocol):
 class Attempt:
     """A request on its way. reconnected: a reused connection was dead, and a fresh one was taken."""
 
-    __slots__ = ("_announced", "_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected")
+    __slots__ = (
+        "_announced", "_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected",
+    )  # fmt: skip
 
     def __init__(self, exchange: Exchange, request: bytes) -> None:
         self.reconnected = False
@@ -275,8 +277,8 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once; an attempt is lost."""
-        if self._transport is not None:
-            self._transport.abort()
+        assert self._transport is not None
+        self._transport.abort()
 
     # -- asyncio
 
@@ -284,7 +286,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         attempt, self._attempt = self._attempt, None
         assert attempt is not None
-        if attempt._over:  # aborted in the last moment; uvloop does not always tell the end of such a connection
+        if attempt._over:  # aborted in the last moment; uvloop may not tell the end of such a connection
             transport.abort()
             return
         self._upstream._opened(self)

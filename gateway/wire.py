@@ -219,15 +219,13 @@ def _spans_of_tokens(text: bytes, once: Set[str], inside: str) -> dict[str, Span
 
 
 def _end_of_nested(text: bytes, start: int) -> int:
-    depth = 0
-    for token in _STRUCTURE.finditer(text, start):
-        if token[0] in (b"{", b"["):
-            depth += 1
-        elif token[0] in (b"}", b"]"):
-            depth -= 1
-        if depth == 0:
-            return token.end()
-    raise AssertionError("unbalanced, and yet it was decoded")
+    depth, at = 1, start + 1
+    while depth:
+        token = _STRUCTURE.search(text, at)
+        assert token is not None  # brackets match: it was decoded
+        depth += (token[0] in (b"{", b"[")) - (token[0] in (b"}", b"]"))
+        at = token.end()
+    return at
 
 
 def _name(raw: bytes) -> str:

@@ -524,6 +524,9 @@ def test_connect_failures_name_no_address(run: Run) -> None:
         assert isinstance(refused.error, BackendUnavailable)
         assert refused.error.reason == "connect refused"
         assert refused.calls == ["lost"]
+        unreachable = await ask(client(1, host="255.255.255.255"))
+        assert unreachable.error is not None
+        assert unreachable.error.reason == "connect failed"
         for host in ("no-such-host.invalid", "a" * 64 + ".invalid"):
             unknown = await ask(client(1, host=host))
             assert isinstance(unknown.error, BackendUnavailable)

@@ -1,0 +1,293 @@
+"""What is read of a request, what is refused, and edits that touch nothing else."""
+
+import dataclasses
+import json
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.wire import ACTED_ON, Ask, read_ask, splice
+from tests.support import captures
+
+BASE: dict[str, Any] = {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def ask(**fields: Any) -> Ask:
+    return read_ask(json.dumps(BASE | fields).encode())
+
+
+def refused(body: bytes) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        read_ask(body)
+    assert caught.value.status == 400
+    return caught.value
+
+
+# -- reading
+
+
+def test_the_fields_acted_on() -> None:
+    found = ask(stream=True, stream_options={"include_usage": True}, max_tokens=7, n=2, seed=None, user="u")
+    assert (found.model, found.stream, found.include_usage, found.max_tokens, found.n) == (
+        "m1",
+        True,
+        True,
+        7,
+        2,
+    )
+    assert found.keys == ("model", "messages", "stream", "stream_options", "max_tokens", "n", "user")
+
+
+def test_what_is_not_given() -> None:
+    found = ask()
+    assert (found.stream, found.include_usage, found.max_tokens, found.n) == (False, False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "stream", "include_usage"),
+    [
+        ({"stream": None}, False, False),
+        (
+            {"stream": False, "stream_options": {"include_usage": True}},
+            False,
+            False,
+        ),  # the backend refuses it
+        ({"stream": True}, True, False),
+        ({"stream": True, "stream_options": None}, True, False),
+        ({"stream": True, "stream_options": {}}, True, False),
+        ({"stream": True, "stream_options": {"include_usage": None}}, True, False),
+        ({"stream": True, "stream_options": {"include_usage": False}}, True, False),
+        ({"stream": True, "stream_options": {"include_usage": True}}, True, True),
+    ],
+)
+def test_whether_the_client_wants_usage(fields: dict[str, Any], stream: bool, include_usage: bool) -> None:
+    found = ask(**fields)
+    assert (found.stream, found.include_usage) == (stream, include_usage)
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_tokens"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 6}, 6),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, 6),
+        ({"max_tokens": 5, "max_completion_tokens": None}, 5),
+        ({"max_tokens": 2**53}, 2**53),
+    ],
+)
+def test_max_completion_tokens_wins(fields: dict[str, Any], max_tokens: int) -> None:
+    assert ask(**fields).max_tokens == max_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": 5}, "model"),
+        ({"model": ["m1"]}, "model"),
+        ({"model": "m" * 257}, "model"),
+        ({"stream": 1}, "stream"),
+        ({"stream": "true"}, "stream"),
+        ({"stream_options": True}, "stream_options"),
+        ({"stream_options": []}, "stream_options"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        *(({name: value}, name) for name in ("max_tokens", "max_completion_tokens", "n")
+          for value in (0, -1, "100", True, 1.0, 1e18, 10**400, [1], {})),
+        ({"max_tokens": 2**53 + 1}, "max_tokens"),
+        ({"n": 129}, "n"),
+        ({"n": 10**9}, "n"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    error = refused(json.dumps(BASE | fields).encode())
+    assert error.param == param
+    assert param in error.message
+
+
+def test_a_model_must_be_given() -> None:
+    assert refused(b'{"messages":[]}').param == "model"
+    assert refused(b"{}").param == "model"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'"x"', b"null", b"7", b"not json", b'{"model":"m1"}x', b'{"model":"m1",}', b'{"model":"m1"',
+     b'\xef\xbb\xbf{"model":"m1"}', b'{"model":"m1","t":NaN}', b'{"model":"m1","t":Infinity}', b"{'model':'m1'}",
+     b'{"model":"m1","t":-Infinity}', b'{"model":"m1","c":"\xff"}', b'{"model":"m1","\xff":1}', b'{"model":"\xff"}',
+     b'{"model":"m1","c":"\xed\xa0\x80"}', b'{"model":"\\ud800"}', b'{"model":"m1","c":"line\nbreak"}',
+     b'{"model":"m1","a":01}', b'{"model":"m1","a":"\\q"}', b'{"model":"m1","\\q":1}', b'{"model":"m1" "n":1}',
+     b"[" * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+     b'{"model":"m1","a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"],
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    refused(body)
+
+
+@pytest.mark.parametrize(
+    "name", ["chat", "chat_stream_usage", "chat_tool", "chat_stop", "completions_prompts"]
+)
+def test_recorded_requests_are_read(name: str) -> None:
+    body = captures.load(name).request_body
+    value = json.loads(body)
+    found = read_ask(body)
+    assert found.model == value["model"]
+    assert found.keys == tuple(key for key in value if value[key] is not None)
+    assert splice(body, found, model=None, include_usage=False) is body
+
+
+# -- keys that stand twice
+
+DEEP = b'{"a":[{"model":"x","b":"\\"]}"}]}'
+
+
+def escaped(name: str) -> str:
+    return "".join(f"\\u{ord(character):04x}" for character in name)
+
+
+@pytest.mark.parametrize("name", sorted(ACTED_ON))
+@pytest.mark.parametrize("spell", [str, escaped, lambda name: name[:-1] + escaped(name[-1])])
+def test_a_second_of_a_key_acted_on_is_refused(name: str, spell: Any) -> None:
+    first = b'"model":"m1",' if name != "model" else b""
+    value = {"model": b'"m1"', "stream": b"true", "stream_options": b"{}"}.get(name, b"1")
+    again = b'"%b":%b' % (spell(name).encode(), value)
+    plain = b'"%b":%b' % (name.encode(), value)
+    for body in (b"{%b%b,%b}" % (first, plain, again), b'{%b%b,"x":%b,%b}' % (first, again, DEEP, plain)):
+        error = refused(body)
+        assert (error.param, error.message) == (name, f"{name} is given twice")
+
+
+@pytest.mark.parametrize("again", [b'"include_usage":true', b'"include\\u005fusage":false'])
+def test_a_second_include_usage_is_refused(again: bytes) -> None:
+    error = refused(
+        b'{"model":"m1","stream":true,"stream_options":{"include_usage":true,"x":[1], %b}}' % again
+    )
+    assert error.param == "stream_options.include_usage"
+
+
+@pytest.mark.parametrize(
+    "other", [b'"x":1', b'"x":{"a":[1,"}"]}', b'"x":"\\\\"', b'"include_usage":1', b'"x" : [ ] ']
+)
+def test_a_second_of_another_key_passes_as_it_came(other: bytes) -> None:
+    body = b'{%b,"model":"m1",%b, "n" : 2 ,%b}' % (other, DEEP.join((b'"deep":', b"")), other)
+    found = read_ask(body)
+    assert (found.model, found.n) == ("m1", 2)
+    assert splice(body, found, model="m2", include_usage=False) == body.replace(b'"m1"', b'"m2"')
+
+
+def test_a_key_spelt_with_escapes_is_the_same_key() -> None:
+    body = b'{"mod\\u0065l":"m1","\\u006e":3}'
+    found = read_ask(body)
+    assert (found.model, found.n, found.keys) == ("m1", 3, ("model", "n"))
+    assert splice(body, found, model="m2", include_usage=False) == b'{"mod\\u0065l":"m2","\\u006e":3}'
+
+
+# -- splicing
+
+SPACE = st.text(" \t\r\n", max_size=2)
+NAMES = st.text(string.ascii_letters + '"\\é🙂_', max_size=6).filter(lambda name: name not in ACTED_ON)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=10) | st.sampled_from(['"model":"x"', "}", "]{", "\\", "null"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A member of an object as text: with the spaces around key and value, and how it is spelt."""
+
+    name: str
+    value: str
+    spaces: tuple[str, str, str, str]
+    ascii_only: bool
+
+    def text(self, value: str | None = None) -> str:
+        before, behind, between, after = self.spaces
+        name = json.dumps(self.name, ensure_ascii=self.ascii_only)
+        return f"{before}{name}{behind}:{between}{self.value if value is None else value}{after}"
+
+
+def join(members: list[Member], values: dict[str, str]) -> str:
+    return "{" + ",".join(member.text(values.get(member.name)) for member in members) + "}"
+
+
+@st.composite
+def members(draw: st.DrawFn, values: dict[str, str]) -> list[Member]:
+    """Members with these names and values as text, some others, in any order and spelling."""
+    others = draw(st.dictionaries(NAMES, VALUES, max_size=4))
+    ascii_only = draw(st.booleans())
+    texts = {name: json.dumps(value, ensure_ascii=ascii_only) for name, value in others.items()} | values
+    spaces = st.tuples(SPACE, SPACE, SPACE, SPACE)
+    return [
+        Member(name, texts[name], draw(spaces), ascii_only) for name in draw(st.permutations(list(texts)))
+    ]
+
+
+@given(st.data())
+def test_splicing_replaces_exactly_its_fields(data: st.DataObject) -> None:
+    """The body is built from pieces, so that the result is known to the byte without any parser."""
+    options = data.draw(st.sampled_from(["absent", "null", "object", "false", "true", "none"]))
+    inner_values = {"false": "false", "true": "true", "none": "null"}.get(options)
+    inner = data.draw(members({"include_usage": inner_values} if inner_values else {}))
+    values = {"model": '"m1"', "stream": "true"}
+    if options != "absent":
+        values["stream_options"] = "null" if options == "null" else join(inner, {})
+    outer = data.draw(members(values))
+    body = join(outer, {}).encode()
+    new_model = data.draw(st.none() | st.text(max_size=8))
+    include_usage = data.draw(st.booleans())
+
+    found = read_ask(body)
+    result = splice(body, found, model=new_model, include_usage=include_usage)
+
+    replaced = {} if new_model is None else {"model": json.dumps(new_model, ensure_ascii=False)}
+    if include_usage and options == "null":
+        replaced["stream_options"] = '{"include_usage":true}'
+    elif include_usage and options == "object":
+        comma = "," if inner else ""
+        replaced["stream_options"] = '{"include_usage":true' + comma + join(inner, {})[1:]
+    elif include_usage and options != "absent":
+        replaced["stream_options"] = join(inner, {"include_usage": "true"})
+    expected = join(outer, replaced)
+    if include_usage and options == "absent":
+        expected = '{"stream_options":{"include_usage":true},' + expected[1:]
+
+    value = json.loads(body)
+    assert found.include_usage is (options == "true")
+    assert found.keys == tuple(name for name in value if value[name] is not None)
+    assert json.loads(result) == json.loads(expected)
+    if new_model is None or new_model.isprintable():  # control characters may be escaped in more than one way
+        assert result == expected.encode()
+
+
+@given(VALUES, st.booleans(), st.integers(0, 3), st.data())
+def test_a_broken_body_is_refused_or_read_as_json_reads_it(
+    value: Any, ascii_only: bool, indent: int, data: st.DataObject
+) -> None:
+    text = bytearray(json.dumps(BASE | {"x": value}, ensure_ascii=ascii_only, indent=indent or None).encode())
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+        if not text:
+            return
+    try:
+        found = read_ask(bytes(text))
+    except InvalidRequest:
+        return
+    read = json.loads(bytes(text))
+    assert read["model"] == found.model
+    assert json.loads(splice(bytes(text), found, model="m2", include_usage=True)) == read | {
+        "model": "m2",
+        "stream_options": (read.get("stream_options") or {}) | {"include_usage": True},
+    }
+
+
+def test_large_and_exact_numbers_keep_their_bytes() -> None:
+    body = b'{"model":"m1","seed":12345678901234567890,"temperature":1.0,"x":{"a":[1,2.50,null]}}'
+    assert splice(body, read_ask(body), model="m2", include_usage=False) == body.replace(b"m1", b"m2")
