@@ -69,8 +69,11 @@ TPOT_EDGES_NS = tuple(
 )
 # The first edge is «did not wait»; the queue's default deadline is 10 s.
 QUEUE_WAIT_EDGES_NS = tuple(
-    ms * _MS
-    for ms in (1, 3, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 7_500, 10_000, 15_000, 30_000)
+    us * _US
+    for us in (
+        *(1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000),
+        *(1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 15_000_000, 30_000_000),
+    )
 )
 # A call costs the gateway 0.1 to 0.5 ms of work; from 1 ms on it waited for the loop or the disk.
 OVERHEAD_EDGES_NS = tuple(
@@ -416,13 +419,14 @@ class Families:
             if tokens is not None:  # 0 makes a series, unknown does not
                 self._tokens.add(tokens, tenant, model, family, kind, source)
         if call.cost_pusd is None:
-            self._unpriced.add(model, call.unpriced_reason or UNKNOWN)
+            # A reason of our own may still be a member of its enumeration, whose hash is not its text's.
+            self._unpriced.add(model, str(call.unpriced_reason or UNKNOWN))
         else:
             self._cost.add(call.cost_pusd, tenant, model, family)
         if call.spill_reason is not None:
-            self._spills.add(model, call.spill_reason)
+            self._spills.add(model, str(call.spill_reason))
         if call.fallback_reason is not None:
-            self._fallbacks.add(model, call.fallback_reason)
+            self._fallbacks.add(model, str(call.fallback_reason))
         for attempt in call.attempts:
             self._attempts.add(attempt.backend, attempt.outcome.value)
 

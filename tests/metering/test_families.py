@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering import families
+from metering import chain, families
 from metering.families import (
     BACKEND_STATE,
     CALLS,
@@ -30,6 +30,7 @@ from metering.families import (
     Series,
     Totals,
 )
+from metering.pricing import Unpriced
 from metering.record import AttemptOutcome, CallRecord, Line, Outcome, Refused
 from metering.units import NS_PER_S
 from metering.usage import UNKNOWN as UNKNOWN_USAGE
@@ -119,6 +120,14 @@ def test_reasons_and_attempts() -> None:
     assert counted["fallbacks_total(llama,connect refused)"] == 1
     assert counted["unpriced_calls_total(llama,no instance price)"] == 1
     assert "estimated_cost_usd_total(acme,llama,inf2)" not in counted
+
+
+def test_a_reason_is_one_series_read_from_a_journal_or_not() -> None:
+    """In the process that wrote it a reason may be a member of an enumeration, with another hash."""
+    fresh = lines.call(cost_pusd=None, unpriced_reason=Unpriced.UNITS_UNKNOWN)
+    read = chain.decode(chain.encode(fresh).removesuffix(b"\n"))
+    assert read is not None
+    assert shown(fold(fresh, read))["unpriced_calls_total(llama,units_unknown)"] == 2
 
 
 def test_lines_that_are_no_calls_count_nothing() -> None:
