@@ -95,7 +95,11 @@ class Gateway:
         """POST JSON (or bytes as they are); returns the answer, its body not read yet."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"authorization": f"Bearer {self.keys[tenant]}", "content-type": "application/json"}
+        sent = {
+            "authorization": f"Bearer {self.keys[tenant]}",
+            "content-type": "application/json",
+            "connection": "close",
+        }
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request("POST", path, body=data, headers=sent)
         return connection.getresponse()

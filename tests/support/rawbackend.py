@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 
@@ -24,8 +25,10 @@ Answer = Callable[[Asked, asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 
 
 @contextlib.asynccontextmanager
-async def backend(answer: Answer, *, model: str = "m1", max_model_len: int = 4096) -> AsyncIterator[int]:
-    """Serve on a free port of 127.0.0.1 while the block runs; gives the port.
+async def backend(
+    answer: Answer, *, port: int = 0, model: str = "m1", max_model_len: int = 4096
+) -> AsyncIterator[int]:
+    """Serve on a port of 127.0.0.1 (0: a free one) while the block runs; gives the port.
 
     answer: writes the whole response, framing included; the connection stays open after it.
     """
@@ -45,7 +48,7 @@ async def backend(answer: Answer, *, model: str = "m1", max_model_len: int = 409
         await _close(writer)
         writers.discard(writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=1 << 20)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -91,3 +94,52 @@ def chunked(*pieces: bytes, kind: str = "text/event-stream; charset=utf-8") -> b
     """A response in chunks, one for each piece, with its terminator."""
     head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n".encode()
     return head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+class Scripted:
+    """A backend in a thread of its own: a test puts answers into `script`, the next request takes the first.
+
+    An answer is bytes, or a coroutine function like `Answer`; with the script empty it is `default`.
+    asked: the requests that came; left: how many clients had gone when an answer was to be written.
+    """
+
+    def __init__(self, default: bytes, *, max_model_len: int = 4096) -> None:
+        self.default = default
+        self.script: list[bytes | Answer] = []
+        self.asked: list[Asked] = []
+        self.left = 0
+        self.port = 0
+        self._max_model_len = max_model_len
+        self.start()
+
+    def start(self) -> None:
+        """Listen (again), on the same port."""
+        self._loop = asyncio.new_event_loop()
+        started = threading.Event()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(started),))
+        self._thread.start()
+        assert started.wait(10)
+
+    def stop(self) -> None:
+        """Stop listening and close all connections: as a killed server."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+            self._loop.close()
+
+    async def _serve(self, started: threading.Event) -> None:
+        async with backend(self._answer, port=self.port, max_model_len=self._max_model_len) as port:
+            self.port = port
+            started.set()
+            await self._stopping.wait()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.append(asked)
+        answer = self.script.pop(0) if self.script else self.default
+        if isinstance(answer, bytes):
+            writer.write(answer)
+        else:
+            await answer(asked, reader, writer)
