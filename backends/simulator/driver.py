@@ -19,9 +19,7 @@ class Driver:
         self._timer_ns: int | None = None
 
     def submit(self, sequences: Iterable[Generated]) -> None:
-        now_ns = time.monotonic_ns()
-        for sequence in sequences:
-            self._engine.submit(sequence, now_ns)
+        self._engine.submit(sequences, time.monotonic_ns())
         self._arm()
 
     def abort(self, sequences: Iterable[Generated]) -> None:

@@ -12,7 +12,7 @@ calls `advance` when `due_ns` has come.
 import enum
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from backends.simulator.metrics import Metrics
@@ -122,10 +122,12 @@ class Engine:
         blocks = sum(-(-(len(s.prompt) + s.generated) // BLOCK_TOKENS) for s in self._seated())
         return blocks / (self._slots * -(-max_model_len // BLOCK_TOKENS))
 
-    def submit(self, sequence: Generated, now_ns: int) -> None:
-        assert sequence.state is State.WAITING
-        sequence.arrived_ns = now_ns
-        self._waiting[sequence] = None
+    def submit(self, sequences: Iterable[Generated], now_ns: int) -> None:
+        """Put a request's sequences at the end of the queue, or in their seats if these are free."""
+        for sequence in sequences:
+            assert sequence.state is State.WAITING
+            sequence.arrived_ns = now_ns
+            self._waiting[sequence] = None
         self._seat(now_ns)
 
     def advance(self, now_ns: int) -> None:
@@ -163,15 +165,19 @@ class Engine:
         yield from (s for _, _, s in self._prefills if s.state is State.PREFILL)
 
     def _seat(self, now_ns: int) -> None:
+        seated = []
         while self._waiting and self.running < self._slots:
             sequence, _ = self._waiting.popitem(last=False)
             self._prefilling += 1
             sequence.state = State.PREFILL
             sequence.cached = self._cache.take(sequence.prompt, sequence.salt)
             self._metrics.queue_time.observe(now_ns - sequence.arrived_ns)
-            self._order += 1
-            due_ns = now_ns + self._profile.ttft_ns(self.running)
-            heapq.heappush(self._prefills, (due_ns, self._order, sequence))
+            seated.append(sequence)
+        if seated:
+            due_ns = now_ns + self._profile.ttft_ns(self.running)  # one prefill for all that came together
+            for sequence in seated:
+                self._order += 1
+                heapq.heappush(self._prefills, (due_ns, self._order, sequence))
 
     def _first_token(self, sequence: Generated, now_ns: int) -> None:
         self._prefilling -= 1
@@ -213,8 +219,7 @@ class Engine:
                 del self._decoding[sequence]
                 if not self._decoding:
                     self._step_ns = None
-            case State.HELD:
+            case _:
+                assert sequence.state is State.HELD
                 del self._held[sequence]
-            case State.DONE:
-                raise AssertionError("it has left already")
         sequence.state = State.DONE
