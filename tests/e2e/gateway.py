@@ -35,14 +35,18 @@ class Gateway:
     def key(self) -> str:
         return (self.state_dir / "api-key").read_text().strip()
 
-    def weighbridge(self, *arguments: str) -> str:
-        """Run another command on the same state directory; its standard output."""
+    def weighbridge(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run another command on the same state directory."""
         environment = os.environ | {"WEIGHBRIDGE_STATE_DIR": str(self.state_dir)}
-        done = subprocess.run(
-            [COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        return subprocess.run(
+            [COMMAND, *arguments],
+            cwd=self.state_dir.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import pathlib
+import subprocess
 import time
 
 from tests.e2e import capture, journal
@@ -60,7 +61,7 @@ class Session:
     records: dict[str, journal.Line]
     front: dict[str, Passed]
     back: dict[str, Passed]
-    exported: str
+    exported: subprocess.CompletedProcess[str]
 
 
 def hold(engine_port: int, directory: pathlib.Path) -> Session:

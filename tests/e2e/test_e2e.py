@@ -64,7 +64,10 @@ def test_calls_that_the_client_left_are_listed_with_unknown_usage(session: Sessi
         finding(f"left: {request_id}: outcome {call['outcome']}, usage {usage['source']}")
         assert call["outcome"] == "client_gone"
         assert usage["source"] == "unknown"
-        assert usage["prompt_tokens"] is usage["completion_tokens"] is call["cost_pusd"] is None
+        assert usage["prompt_tokens"] is usage["completion_tokens"] is None
+        # Its tokens are not known; the time that it held a slot is, and is what a derived price is of.
+        assert call["price_basis"]["kind"] == "derived"
+        assert call["slot_ns"] > 0
 
 
 def test_the_engine_stops_when_the_client_leaves(session: Session, finding: Finding) -> None:
@@ -156,7 +159,8 @@ def test_the_model_is_listed_under_its_name(session: Session) -> None:
 
 
 def test_the_export_says_what_the_records_say(session: Session) -> None:
-    rows = list(csv.DictReader(session.exported.splitlines()))
+    assert session.exported.returncode == 0, session.exported.stderr
+    rows = list(csv.DictReader(session.exported.stdout.splitlines()))
     exported = Tokens(
         sum(int(row["prompt_tokens"]) for row in rows), sum(int(row["completion_tokens"]) for row in rows)
     )

@@ -143,16 +143,16 @@ def shape(value: object, path: str = "$") -> list[str]:
 
 
 def response_shape(response: Response) -> list[str]:
-    """Status, content type and shape of a response; of a stream, the shapes of its events in order,
-    neighbours that look alike once."""
+    """Status, content type and shape of a response; of a stream, the distinct shapes of its events in the
+    order of their first appearance (choices of one stream interleave as the scheduler pleases)."""
     lines = [f"status: {response.status}", f"content-type: {response.content_type}"]
     if response.is_stream:
-        previous = None
-        for data in events(response.body):
-            seen = ["[DONE]"] if data == b"[DONE]" else shape(json.loads(data))
-            if seen != previous:
-                lines += ["event", *(f"  {line}" for line in seen)]
-            previous = seen
+        for seen in dict.fromkeys(event_shape(data) for data in events(response.body)):
+            lines += ["event", *(f"  {line}" for line in seen)]
     elif response.content_type.startswith("application/json") and response.body:
         lines += shape(json.loads(response.body))
     return lines
+
+
+def event_shape(data: bytes) -> tuple[str, ...]:
+    return ("[DONE]",) if data == b"[DONE]" else tuple(shape(json.loads(data)))

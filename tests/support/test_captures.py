@@ -37,6 +37,18 @@ def test_shape_keeps_the_order_of_keys_and_tells_types_apart() -> None:
     assert shape({"a": [1, 2]}) == shape({"a": [3]}) != shape({"a": [1, "x"]})
 
 
+def test_the_shape_of_a_stream_does_not_turn_on_how_its_choices_interleave() -> None:
+    delta, finish, done = b'data: {"a": 1}\n\n', b'data: {"a": null}\n\n', b"data: [DONE]\n\n"
+    one, other = (stream(delta, delta, finish, finish, done), stream(delta, finish, delta, finish, done))
+    assert captures.response_shape(one) == captures.response_shape(other)
+    assert captures.response_shape(one) != captures.response_shape(stream(delta, finish))
+    assert captures.response_shape(one) != captures.response_shape(stream(finish, delta, done))
+
+
+def stream(*events: bytes) -> captures.Response:
+    return captures.Response(200, (("content-type", "text/event-stream"),), events)
+
+
 @pytest.mark.parametrize("name", captures.index())
 def test_stored_exchanges_are_whole(name: str) -> None:
     exchange, entry = captures.load(name), captures.index()[name]
