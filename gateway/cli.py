@@ -87,7 +87,7 @@ def key_new(args: argparse.Namespace) -> int:
     print(f"key: {key}")
     print(f"hash: {hash_of(key)}")
     hint = f"give the key to {args.tenant}; put the hash under its keys in the file: - hash: sha256:…"
-    print(f"weighbridge: {hint}", file=sys.stderr)
+    _say(hint)
     return EXIT_OK
 
 
@@ -103,6 +103,22 @@ def simulate(args: argparse.Namespace) -> int:
 def version(_args: argparse.Namespace) -> int:
     """Print the version."""
     print(f"weighbridge {importlib.metadata.version('weighbridge')}")
+    return EXIT_OK
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the ledger of a period as CSV: a row for each hour, tenant, project, model and instance family."""
+    from gateway import export_command
+
+    try:
+        hours = export_command.parse_period(args.start, args.end)
+    except ValueError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    try:
+        rows = export_command.rows(_place(args), hours, _say)
+    except export_command.ExportError as error:
+        raise CommandError(str(error)) from error
+    export_command.write(rows, args.out)
     return EXIT_OK
 
 
@@ -124,6 +140,10 @@ def audit_show(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write("\n".join(page(one) for one in found))
     return EXIT_OK
+
+
+def _say(text: str) -> None:
+    print(f"weighbridge: {text}", file=sys.stderr)
 
 
 def _place(args: argparse.Namespace) -> Place:
@@ -200,6 +220,17 @@ def parser() -> argparse.ArgumentParser:
 
     add(commands, "version", version)
 
+    command = add(commands, "export", export)
+    command.add_argument(
+        "--from", dest="start", metavar="T", required=True, help="first hour: a date or RFC 3339"
+    )
+    command.add_argument(
+        "--to", dest="end", metavar="T", required=True, help="the hour after the last, likewise"
+    )
+    command.add_argument("--format", choices=["csv"], default="csv")
+    command.add_argument("--out", metavar="FILE", type=pathlib.Path, help="written whole or not at all")
+    _add_place(command)
+
     audit = commands.add_parser("audit", help="Read the journal").add_subparsers(
         required=True, metavar="command"
     )
@@ -223,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return EXIT_USAGE
     except CommandError as error:
-        print(f"weighbridge: {error}", file=sys.stderr)
+        _say(str(error))
         return error.code
     except BrokenPipeError:
         # Whoever read our output (head, less) has had enough; the interpreter's own flush must not fail too.
@@ -231,7 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"weighbridge: {where}{error.strerror or error}", file=sys.stderr)
+        _say(f"{where}{error.strerror or error}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_FAILED
