@@ -1,4 +1,4 @@
-"""What an application sees of the gateway: answers, errors, headers, fallback, spill, queue; and what is recorded of it.
+"""What an application sees of the gateway: answers, errors, headers, fallback, spill, queue; each with its record.
 
 Real sockets: a gateway process before two raw backends in the first tier and a GPU one behind them.
 """
@@ -365,8 +365,12 @@ def test_without_a_known_key_nothing_is_shown(fleet: Fleet, header: str | None) 
 
 
 def test_other_media_are_refused(fleet: Fleet) -> None:
-    for kind, status in (("text/plain", 415), ("application/json; charset=utf-16", 415),
-                         ("application/json; charset=UTF-8", 200), ('Application/JSON;charset="utf-8"', 200)):  # fmt: skip
+    for kind, status in (
+        ("text/plain", 415),
+        ("application/json; charset=utf-16", 415),
+        ("application/json; charset=UTF-8", 200),
+        ('Application/JSON;charset="utf-8"', 200),
+    ):
         answer = fleet.gateway.post("/v1/chat/completions", ASK, content_type=kind)
         answer.read()
         assert (kind, answer.status) == (kind, status)
@@ -437,7 +441,8 @@ def test_no_secret_and_no_content_reaches_a_log_or_the_journal(fleet: Fleet) -> 
 def test_a_request_cut_short_is_no_call(fleet: Fleet) -> None:
     before = len(fleet.gateway.lines("admitted"))
     with socket.create_connection(("127.0.0.1", fleet.gateway.port)) as sock:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {fleet.gateway.keys['acme']}\r\n"
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+        head += f"authorization: Bearer {fleet.gateway.keys['acme']}\r\n"
         sock.sendall(head.encode() + b"content-type: application/json\r\ncontent-length: 1000\r\n\r\n{")
     fleet.gateway.post("/v1/chat/completions", ASK).read()
     assert len(fleet.gateway.lines("admitted")) == before + 1
