@@ -1,0 +1,77 @@
+"""The judges of `make e2e` must themselves be right; these need no engine."""
+
+import hashlib
+import json
+import pathlib
+
+import pytest
+
+from tests.e2e import exposition, journal
+from tests.e2e.journal import BrokenChain, Tokens
+
+METRICS = """\
+# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0",model_name="a"} 7.0
+vllm:prompt_tokens_total{engine="1",model_name="a,b=\\"c\\""} 1e+01
+vllm:num_requests_running 0
+process_cpu_seconds_total 3.5
+"""
+
+
+def chained(*calls: dict[str, object]) -> bytes:
+    prev, written = "0" * 64, b""
+    for seq, call in enumerate(calls, start=1):
+        raw = json.dumps(call | {"seq": seq, "prev": prev}).encode()
+        prev = hashlib.sha256(b"\0" + raw).hexdigest()
+        written += raw + b"\n"
+    return written
+
+
+def call(request_id: str, prompt: int | None, completion: int | None) -> dict[str, object]:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return {"kind": "call", "request_id": request_id, "usage": usage}
+
+
+@pytest.fixture
+def state_dir(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A state directory with one writer, two calls, and a third line that is half written."""
+    directory = tmp_path / "journal" / "w1"
+    directory.mkdir(parents=True)
+    lines = chained(call("a", 10, 5), call("b", None, None), call("c", 1, 1))
+    (directory / "0000000000000001.jsonl").write_bytes(lines[:-9])
+    return tmp_path
+
+
+def test_records_are_the_whole_lines(state_dir: pathlib.Path) -> None:
+    assert journal.records(state_dir).keys() == {"a", "b"}
+
+
+def test_unknown_adds_nothing(state_dir: pathlib.Path) -> None:
+    assert journal.tokens(journal.records(state_dir).values()) == Tokens(10, 5)
+
+
+def test_an_altered_line_breaks_the_chain(state_dir: pathlib.Path) -> None:
+    (segment,) = state_dir.glob("journal/w1/*.jsonl")
+    segment.write_bytes(segment.read_bytes().replace(b'"prompt_tokens": 10', b'"prompt_tokens": 11'))
+    with pytest.raises(BrokenChain):
+        journal.records(state_dir)
+
+
+def test_a_second_record_of_a_request_is_noticed(state_dir: pathlib.Path) -> None:
+    (segment,) = state_dir.glob("journal/w1/*.jsonl")
+    segment.write_bytes(chained(call("a", 10, 5), call("a", 10, 5)))
+    with pytest.raises(AssertionError, match="more than one record"):
+        journal.records(state_dir)
+
+
+def test_counters_are_summed_over_their_labels() -> None:
+    assert exposition.totals(METRICS) == {"vllm:prompt_tokens_total": 17, "vllm:num_requests_running": 0}
+
+
+def test_the_shape_of_metrics_has_types_and_label_names() -> None:
+    assert exposition.shape(METRICS) == [
+        "vllm:num_requests_running{}",
+        "vllm:prompt_tokens_total counter",
+        "vllm:prompt_tokens_total{engine,model_name}",
+    ]
