@@ -1,0 +1,50 @@
+# `make` alone lists the targets. They install into .venv from the hashed lock files, on first use
+# and when a lock file has changed.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test check lint lock e2e clean
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## A simulated fleet, the gateway before it, some calls and what they cost
+	@exec $(BIN)/weighbridge demo
+
+test: lint ## Lint, types and all tests that need no vLLM
+	$(BIN)/python -m pytest -q -m "not e2e"
+
+check: lint ## Lint, types and unit tests: under 2 minutes
+	$(BIN)/python -m pytest -q -m "not integration and not e2e and not debian"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check --quiet
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+
+lock: $(VENV)/.dev ## Renew the lock files
+	for each in "" -dev; do \
+	  CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	    --build-deps-for editable --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	    $${each:+--extra dev} --output-file requirements$$each.lock pyproject.toml || exit; \
+	done
+
+# The project is installed in place, without its dependencies: those are the lock's.
+$(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) --require-hashes --requirement requirements.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed: make PYTHON=python3.11 …" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
