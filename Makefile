@@ -22,6 +22,10 @@ test: lint ## Lint, types and all tests that need no vLLM
 check: lint ## Lint, types and unit tests: under 2 minutes
 	$(BIN)/python -m pytest -q -m "not integration and not e2e and not debian"
 
+e2e: $(VENV)/.dev ## A real vLLM on this machine's CPUs behind the gateway (4 GB, the first time 4 minutes more)
+	$(BIN)/python -m tests.e2e.environment
+	$(BIN)/python -m pytest -q -m e2e tests/e2e
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
