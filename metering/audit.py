@@ -46,10 +46,9 @@ def find(root: pathlib.Path, call_id: str) -> Found:
     lines = [line for line in _lines_with(directory, needle) if isinstance(line, CallRecord | Admitted)]
     # The record comes after the admission; each is checked to be a part of the chain.
     for line in sorted(lines, key=lambda line: line.seq, reverse=True):
-        for chained in directory.chained(line.seq - 1):
-            if chained.seq == line.seq and chained.line == line:
-                return _found(directory, line, chained.leaf)
-            break
+        chained = next(directory.chained(line.seq - 1), None)
+        if chained is not None and chained.line == line:
+            return _found(directory, line, chained.leaf)
     raise NotFound(f"there is no call {call_id} in {directory.path}")
 
 
