@@ -154,8 +154,9 @@ class Call(abc.ABC):
     def _gone(self) -> None:
         """The client left: the engine is told at once, as vLLM's is."""
         if self._late is not None:
-            self._late.cancel()
-        self._driver.abort(self._sequences)
+            self._late.cancel()  # it had not begun: the engine knows nothing of it
+        else:
+            self._driver.abort(self._sequences)
         self._close(f"faulted:{Kind.STALL}" if self._stalled else "aborted")
 
     def _close(self, outcome: str) -> None:
