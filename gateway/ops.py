@@ -18,6 +18,7 @@ from backends.registry import Registry
 from gateway.auth import Keys
 from gateway.openai_api import Served, authorization, json_response
 from metering import metrics
+from metering.pages import PageError
 from metering.recorder import Recorder
 
 
@@ -109,9 +110,15 @@ class Ops:
         return json_response({"version": importlib.metadata.version("weighbridge")})
 
     async def _metrics(self, request: Request) -> Response:
-        """The sum of all workers' pages, whichever is asked. In a thread: a page may have to be read again."""
+        """The sum of all workers' pages, whichever is asked; 503 if one can't be read.
+
+        In a thread: a page may have to be read again, and 1,000 series are 10 ms of text.
+        """
         self._before_scrape()
         accept = request.headers.get("accept", "")
-        found = await asyncio.to_thread(metrics.scrape, self._pages_dir)
-        text, kind = metrics.render(found, accept)
+        try:
+            found = await asyncio.to_thread(metrics.scrape, self._pages_dir)
+        except PageError as error:
+            return PlainTextResponse(f"{error}\n", status_code=503)
+        text, kind = await asyncio.to_thread(metrics.render, found, accept)
         return Response(text, headers={"content-type": kind})
