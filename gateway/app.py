@@ -52,6 +52,8 @@ from metering.units import NS_PER_S
 
 SWEEP_S = 0.1
 GAUGES_S = 1.0
+FIRST_PROBES_S = 1.0
+"""How long a worker waits to learn which backends are ready before it takes calls."""
 STOP_WAIT_S = 5.0
 
 logger = logging.getLogger("weighbridge.worker")
@@ -171,6 +173,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     ops_app.router.routes += operators.routes(None)
     main.hot = api.generate
 
+    await _probe_all(registry, stack)
     for forever in (
         _every(SWEEP_S, functools.partial(_sweep, services, entries)),
         _every(GAUGES_S, gauges),
@@ -178,6 +181,15 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     ):
         stack.push_async_callback(_cancel, asyncio.create_task(forever))
     worker.ready(writer)
+
+
+async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> None:
+    """Ask all backends once. Calls that waited while this worker was being restarted must not be refused because
+    it knows of none; a backend that does not answer is not waited for."""
+    probes = [asyncio.create_task(registry.probe(entry)) for entry in registry.entries.values()]
+    for probe in probes:
+        stack.push_async_callback(_cancel, probe)
+    await asyncio.wait(probes, timeout=FIRST_PROBES_S)
 
 
 async def _upstream(
