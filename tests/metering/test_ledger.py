@@ -23,7 +23,7 @@ from metering.ledger import (
 from metering.record import CallRecord
 from metering.usage import UNKNOWN
 from tests.support import lines
-from tests.support.ledgers import MemoryDirectory, folded, random_directory
+from tests.support.ledgers import MemoryDirectory, WithoutPredecessor, folded, random_directory
 
 HOUR = "2026092114"
 FIELD = "web|llama|inf2|calls"
@@ -216,17 +216,6 @@ def test_repeats_and_cuts_change_nothing(rng: random.Random) -> None:
     for directory in directories:
         resend(balances, directory, rng)
     assert {key: int(value) for key, value in balances.values.items()} == folded(directories)
-
-
-class WithoutPredecessor(Balances):
-    """The mutant that takes any batch which ends above the mark."""
-
-    def post(self, batch: Batch) -> ledger.Reply:
-        at = Mark.parse(self.marks.get((batch.tenant, batch.writer), str(START)))
-        if at.seq >= batch.last.seq:
-            return Done(at)
-        self.marks[batch.tenant, batch.writer] = str(batch.prev)
-        return super().post(batch)
 
 
 def test_the_law_sees_a_script_without_the_predecessor() -> None:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from metering import ledger
-from metering.ledger import Balances, Batch, Mark, Refused, Reply
+from metering.ledger import START, Balances, Batch, Done, Mark, Refused, Reply
 from metering.record import CallRecord, Line, Outcome
 from metering.store import StoreUnavailable
 from metering.units import NS_PER_HOUR
@@ -109,6 +109,7 @@ class BalancesStore:
         self.connections = 1
         self.faults: list[str] = []  # for the next posts: "lost" (before it is taken), "unanswered" (after)
         self.posted: list[Batch] = []
+        self.asked = 0  # how often for marks
 
     def sums(self) -> Sums:
         return {key: int(value) for key, value in self.balances.values.items()}
@@ -118,13 +119,10 @@ class BalancesStore:
 
     def restore(self, saved: Balances, *, tenant: str | None = None) -> None:
         """Be as once: all of it, or one tenant's keys."""
-        if tenant is None:
-            self.balances = copy.deepcopy(saved)
-            return
         for now, then in ((self.balances.values, saved.values), (self.balances.marks, saved.marks)):
-            for key in [key for key in now if key[0] == tenant]:
+            for key in [key for key in now if tenant in (None, key[0])]:
                 del now[key]
-            now.update({key: value for key, value in then.items() if key[0] == tenant})
+            now.update({key: value for key, value in then.items() if tenant in (None, key[0])})
 
     def reconnect(self) -> None:
         self.connections += 1
@@ -136,11 +134,12 @@ class BalancesStore:
         return "noeviction"
 
     async def marks(self, asked: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Mark | Refused]:
+        self.asked += bool(asked)
         await asyncio.sleep(0)
         found: dict[tuple[str, str], Mark | Refused] = {}
         for tenant, writers in asked.items():
             for writer in writers:
-                text = self.balances.marks.get((tenant, writer), str(ledger.START))
+                text = self.balances.marks.get((tenant, writer), str(START))
                 try:
                     found[tenant, writer] = Mark.parse(text)
                 except ValueError:
@@ -160,3 +159,14 @@ class BalancesStore:
         if fault == "unanswered":
             raise StoreUnavailable("no answer in time")
         return replies
+
+
+class WithoutPredecessor(Balances):
+    """The mutant that takes any batch which ends above the mark."""
+
+    def post(self, batch: Batch) -> Reply:
+        at = Mark.parse(self.marks.get((batch.tenant, batch.writer), str(START)))
+        if at.seq >= batch.last.seq:
+            return Done(at)
+        self.marks[batch.tenant, batch.writer] = str(batch.prev)
+        return super().post(batch)

@@ -1,0 +1,476 @@
+"""A live writer's records into a store that fails, forgets and goes back in time."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from metering import folder, ledger, shipper
+from metering.folder import Folder
+from metering.ledger import RANGE_MAX, Balances, Mark
+from metering.record import Line
+from metering.shipper import Shipper
+from metering.store import StoreUnavailable
+from tests.support import lines
+from tests.support.ledgers import (
+    BalancesStore,
+    MemoryDirectory,
+    WithoutPredecessor,
+    folded,
+    is_above,
+    random_directory,
+    random_line,
+)
+
+HOUR = ledger.hour_text(lines.AT_NS // 3_600_000_000_000)
+CALLS = "|llama|inf2|calls"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small bounds meet often; a short backoff keeps tests short."""
+    monkeypatch.setattr(folder, "CHUNK_LINES", 4)
+    monkeypatch.setattr(shipper, "BATCH_RECORDS_MAX", 3)
+    monkeypatch.setattr(shipper, "WINDOW_RECORDS_MAX", 8)
+    monkeypatch.setattr(shipper, "BACKOFF_MIN_S", 0.001)
+    monkeypatch.setattr(shipper, "BACKOFF_MAX_S", 0.004)
+    monkeypatch.setattr(shipper, "STOP_S", 0.5)
+
+
+class Live:
+    """A live writer: its directory, and its shipper into a store."""
+
+    def __init__(self, store: BalancesStore, on_behind: Callable[[], None] = lambda: None) -> None:
+        self.store = store
+        self.directory = MemoryDirectory("wlive")
+        self.shipper = Shipper(store, self.directory, on_behind=on_behind)
+
+    def write(self, line: Line | None = None, **fields: object) -> None:
+        self.shipper.fold(*self.directory.add(line or lines.call(**fields)))
+        self.shipper.turn(self.seq)
+
+    @property
+    def seq(self) -> int:
+        return len(self.directory.lines)
+
+    def sync(self) -> None:
+        self.shipper.synced(self.seq)
+
+    def is_shipped(self) -> bool:
+        return self.shipper.lag() == 0 and self.store.sums() == folded([self.directory])
+
+
+async def eventually(check: Callable[[], bool], *, within_s: float = 10.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not check():
+            await asyncio.sleep(0)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_what_is_durable_is_shipped() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            for tenant in ("acme", "globex", "acme"):
+                live.write(tenant=tenant)
+            live.write(lines.admitted())
+            live.sync()
+            await eventually(live.is_shipped)
+            assert live.directory.reads == 0  # out of memory
+
+    run(scenario)
+
+
+def test_what_is_not_durable_is_not_shipped() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            live.write()
+            durable_seq = live.seq
+            live.sync()
+            live.write()
+            live.write()
+            assert live.shipper.lag() == 3
+            await eventually(lambda: live.shipper.lag() == 2)
+        assert max(batch.last.seq for batch in live.store.posted) == durable_seq
+        assert live.store.sums()["acme", HOUR, CALLS] == 1
+
+    run(scenario)
+
+
+def test_power_takes_only_what_was_never_shipped() -> None:
+    """The law behind it: after a power cut the store has nothing that the journal has not."""
+
+    async def scenario() -> None:
+        for seed in range(20):
+            rng, live = random.Random(seed), Live(BalancesStore())
+            synced_seq = 0
+            async with live.shipper:
+                for _ in range(30):
+                    live.write(random_line(rng))
+                    if rng.random() < 0.3:
+                        live.sync()
+                        synced_seq = live.seq
+                    await asyncio.sleep(0)
+            del live.directory.lines[synced_seq:]
+            live.directory.complete = True
+            assert not is_above(live.store.sums(), folded([live.directory]))
+            assert await Folder(live.store).fold([live.directory]) == 0
+            assert live.store.sums() == folded([live.directory])
+
+    run(scenario)
+
+
+def test_power_shows_a_shipper_that_does_not_wait_for_the_disk() -> None:
+    """The mutant of the test above: told that all is durable as soon as it is written."""
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            live.write()
+            live.shipper.synced(live.seq)
+            await eventually(lambda: live.shipper.lag() == 0)
+        del live.directory.lines[:]  # nothing of it had reached the disk
+        live.directory.complete = True
+        assert is_above(live.store.sums(), folded([live.directory]))
+
+    run(scenario)
+
+
+def test_what_memory_does_not_hold_is_read_from_the_journal() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        for _ in range(50):  # far above the bound; nobody ships yet
+            live.write(random_line(random.Random(1)))
+            live.write(tenant="globex")
+        live.sync()
+        async with live.shipper:
+            await eventually(live.is_shipped)
+            assert live.directory.reads > 0
+            reads = live.directory.reads
+            live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            assert live.directory.reads == reads  # memory is enough again
+
+    run(scenario)
+
+
+def test_memory_dropped_before_it_was_durable_waits_without_a_busy_loop() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            for _ in range(20):
+                live.write()
+            live.shipper.synced(4)
+            await eventually(lambda: live.store.sums().get(("acme", HOUR, CALLS)) == 4)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            reads = live.directory.reads
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert live.directory.reads == reads
+            live.sync()
+            await eventually(live.is_shipped)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+def test_a_store_that_is_gone_gets_it_when_it_is_back(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            live.store.faults = [fault] * 4
+            live.write()
+            live.sync()
+            await eventually(lambda: live.shipper.store_gone)
+            assert live.shipper.lag() == 1
+            live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            await eventually(lambda: not live.shipper.store_gone)
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    events = [record.getMessage() for record in caplog.records if record.name == "weighbridge.ledger"]
+    assert events == ["ledger store is gone", "ledger store is back"]
+
+
+def test_the_end_does_not_wait_for_a_store_that_is_gone() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.faults = ["lost"] * 1_000_000
+        live.write()
+        live.sync()
+        async with asyncio.timeout(5):
+            async with live.shipper:
+                await eventually(lambda: live.shipper.store_gone)
+
+    run(scenario)
+
+
+def test_the_end_sends_what_is_durable() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            for _ in range(10):
+                live.write()
+            live.sync()
+        assert live.is_shipped()
+
+    run(scenario)
+
+
+def test_a_store_that_lost_records_is_told_at_once_for_all_tenants() -> None:
+    async def scenario() -> None:
+        behind: list[int] = []
+        store = BalancesStore()
+        live = Live(store, on_behind=lambda: behind.append(1))
+        async with live.shipper:
+            for tenant in ("acme", "globex", "initech"):
+                live.write(tenant=tenant)
+            live.sync()
+            await eventually(live.is_shipped)
+            assert behind == []
+            store.balances = Balances()  # FLUSHALL
+            live.write(tenant="acme")  # the only one with news
+            live.sync()
+            await eventually(live.is_shipped)
+            assert behind
+
+    run(scenario)
+
+
+def test_a_new_connection_is_a_reason_to_ask() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            live.store.balances = Balances()
+            live.store.reconnect()
+            live.shipper.synced(live.seq)  # nothing new: only a reason to look
+            await eventually(live.is_shipped)
+
+    run(scenario)
+
+
+def test_each_probe_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipper, "PROBE_S", 0.01)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            live.store.balances = Balances()
+            await eventually(live.is_shipped)
+
+    run(scenario)
+
+
+def test_a_mark_that_is_not_ours_is_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipper, "PROBE_S", 0.01)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.balances.marks["acme", "wlive"] = str(
+            Mark(7, "f" * 16)
+        )  # a copy of ours, closed elsewhere
+        async with live.shipper:
+            live.write(tenant="acme")
+            live.write(tenant="globex")
+            live.sync()
+            await eventually(lambda: bool(live.shipper.stopped))
+            (stop,) = live.shipper.stopped
+            assert (stop.tenant, stop.reason, stop.where) == ("acme", "FORK", "7:ffffffffffffffff")
+            await eventually(lambda: live.shipper.lag() == 1)
+            for _ in range(20):
+                live.write(tenant="acme")
+            live.write(tenant="globex")
+            live.sync()
+            await eventually(lambda: live.shipper.lag() == 21)
+            assert {key[0] for key in live.store.sums()} == {"globex"}
+            # The cure: the tenant's keys are deleted, marks included.
+            live.store.restore(Balances(), tenant="acme")
+            await eventually(live.is_shipped)
+            assert live.shipper.stopped == []
+
+    run(scenario)
+
+
+def test_a_refused_batch_stops_its_stream_until_it_is_cured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shipper, "PROBE_S", 0.01)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.balances.values["acme", HOUR, CALLS] = str(RANGE_MAX)
+        async with live.shipper:
+            live.write(tenant="acme")
+            live.write(tenant="globex")
+            live.sync()
+            await eventually(lambda: len(live.shipper.stopped) == 1 and live.shipper.lag() == 1)
+            (stop,) = live.shipper.stopped
+            assert (stop.tenant, stop.reason, stop.where) == ("acme", "RANGE", CALLS)
+            tried = len(live.store.posted)
+            await eventually(lambda: len(live.store.posted) > tried + 5)  # probes try it again
+            del live.store.balances.values["acme", HOUR, CALLS]
+            await eventually(live.is_shipped)
+            assert live.shipper.stopped == []
+
+    with caplog.at_level(logging.ERROR):
+        run(scenario)
+    assert [record.getMessage() for record in caplog.records] == ["ledger stream stopped"]
+
+
+def test_a_mark_that_is_none_stops_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipper, "PROBE_S", 0.01)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.balances.marks["acme", "wlive"] = "rubbish"
+        async with live.shipper:
+            live.write(tenant="acme")
+            live.sync()
+            await eventually(lambda: bool(live.shipper.stopped))
+            assert live.shipper.stopped[0].reason == "FORM"
+            await eventually(lambda: live.store.asked > 2)
+            live.store.restore(Balances(), tenant="acme")
+            await eventually(live.is_shipped)
+
+    run(scenario)
+
+
+def test_a_journal_that_cannot_be_read_is_named_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Unreadable(MemoryDirectory):
+        broken = True
+
+        def records(self, after_seq: int = 0):  # type: ignore[no-untyped-def]
+            if self.broken:
+                raise PermissionError(13, "Permission denied")
+            return super().records(after_seq)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.directory = Unreadable("wlive")
+        live.shipper = Shipper(live.store, live.directory, on_behind=lambda: None)
+        for _ in range(20):
+            live.write()
+        live.sync()
+        async with live.shipper:
+            await eventually(lambda: live.shipper.store_gone)
+            live.directory.broken = False
+            await eventually(live.is_shipped)
+
+    with caplog.at_level(logging.ERROR):
+        run(scenario)
+    assert [record.getMessage() for record in caplog.records] == ["journal cannot be read again"]
+
+
+def test_a_fault_of_our_own_is_reported() -> None:
+    class Faulty(BalancesStore):
+        async def ping(self) -> None:
+            raise RuntimeError("ours")
+
+    async def scenario() -> None:
+        told: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        async with Live(Faulty()).shipper:
+            await eventually(lambda: bool(told))
+        assert str(told[0]["exception"]) == "ours"
+
+    run(scenario)
+
+
+class World:
+    """A live writer, dead ones, a folder that is called when the store fell behind, and a store's troubles."""
+
+    def __init__(self, seed: int, empty: type[Balances] = Balances) -> None:
+        self.rng = random.Random(seed)
+        self.store = BalancesStore(empty())
+        self.dead = [random_directory(self.rng, f"wdead{index}", 12) for index in range(2)]
+        self.live = Live(self.store, on_behind=self.fold)
+        self.folding: set[asyncio.Task[None]] = set()
+        self.copies = [self.store.saved()]
+        self.above = False
+
+    def law(self) -> dict[tuple[str, str, str], int]:
+        return folded([self.live.directory, *self.dead])
+
+    def fold(self) -> None:
+        task = asyncio.create_task(self._fold_now())
+        self.folding.add(task)
+        task.add_done_callback(self.folding.discard)
+
+    async def _fold_now(self) -> None:
+        try:
+            await Folder(self.store).fold(self.dead)
+        except StoreUnavailable:
+            self.fold()
+
+    def trouble(self) -> None:
+        match self.rng.randrange(6):
+            case 0:
+                self.store.restore(Balances())
+            case 1:
+                self.store.restore(self.rng.choice(self.copies))
+            case 2:
+                self.store.restore(self.rng.choice(self.copies), tenant=self.rng.choice(["acme", "globex"]))
+            case 3:
+                self.store.restore(Balances(), tenant=self.rng.choice(["acme", "globex"]))
+            case 4:
+                self.store.faults = [self.rng.choice(["lost", "unanswered"]) for _ in range(3)]
+            case 5:
+                self.copies.append(self.store.saved())
+        self.store.reconnect()
+
+    def step(self) -> None:
+        for _ in range(self.rng.randrange(4)):
+            self.live.write(random_line(self.rng))
+        if self.rng.random() < 0.5:
+            self.live.sync()
+        if self.rng.random() < 0.1:
+            self.trouble()
+        if self.rng.random() < 0.1:
+            self.fold()
+        self.above |= is_above(self.store.sums(), self.law())
+
+
+async def live_through(world: World, *, within_s: float) -> None:
+    """60 steps, then quiet. Raises TimeoutError if the store does not come to what the journals say."""
+    async with world.live.shipper:
+        for _ in range(60):
+            world.step()
+            for _ in range(world.rng.randrange(6)):
+                await asyncio.sleep(0)
+        world.store.reconnect()
+        world.live.sync()
+        world.fold()
+        await eventually(
+            lambda: not world.folding and world.live.shipper.lag() == 0 and world.store.sums() == world.law(),
+            within_s=within_s,
+        )
+        assert world.live.shipper.stopped == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_the_store_does_it_ends_with_what_the_journals_say(seed: int) -> None:
+    world = World(seed)
+    asyncio.run(live_through(world, within_s=10))
+    assert not world.above
+
+
+def test_it_does_not_with_a_script_that_checks_no_predecessor() -> None:
+    world = World(1, WithoutPredecessor)
+    with pytest.raises(TimeoutError):
+        asyncio.run(live_through(world, within_s=0.5))
