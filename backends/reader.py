@@ -159,8 +159,12 @@ class StreamReader:
         return b"".join(out)
 
     def close(self) -> None:
-        """The backend's body ended cleanly: complete what lacks its end. What is still to go is in `end`."""
+        """The backend's body ended cleanly: complete what lacks its end. What is still to go is in `end`.
+
+        With no finish reason and no [DONE] it is no answer, and `end` is not for the client: `torn` stays as it was.
+        """
         self._plain = False
+        sent = self._sent
         block = None if self.done or self.error is not None else self._scanner.close()
         if block is not None:
             self._take_last(block)
@@ -168,6 +172,8 @@ class StreamReader:
             self._end.append(_DONE_EVENT)
             self._mend("done_added")
             self.done = True
+        if not self.done:
+            self._sent = sent
 
     def _take_all(self, blocks: Iterable[Block], out: list[bytes]) -> None:
         for block in blocks:

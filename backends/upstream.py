@@ -303,7 +303,7 @@ class _Connection(asyncio.Protocol):
             attempt._lose(BackendDisconnected(self._upstream.name, "gateway closing"))
         elif self._headed and exc is None and self._ends_with_connection():
             attempt._end()
-        elif self._reused and not self._answered and not attempt.reconnected:
+        elif self._reused and not self._answered:
             attempt.reconnected = True
             self._upstream._connect(attempt)
         else:

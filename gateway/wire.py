@@ -188,15 +188,15 @@ _EMPTY_OBJECT = re.compile(rb"\{" + _SPACE + rb"\}")
 def _spans(text: bytes, values: _Values, once: Set[str], *, inside: str) -> dict[str, Span]:
     """The members' values by key; those of `once` may stand once only.
 
-    text: an object. values: as decoded from it. If each key and value, in their order, is where the one
-    before it ended, and none is left over, no key stands twice: the cheap way. Else it is cut into tokens.
+    text: an object. values: as decoded from it, in the order of its keys. If each value is where the key behind
+    the one before ends, and none is left over, no key stands twice: the cheap way. Else the text is cut into tokens.
     """
     spans: dict[str, Span] = {}
     at = 0
     for name, raw in values.items():
         key = _KEY.match(text, at)
         value = bytes(raw)
-        if key is None or _name(key[1]) != name or not text.startswith(value, key.end()):
+        if key is None or not text.startswith(value, key.end()):
             break
         at = key.end() + len(value)
         spans[name] = key.end(), at

@@ -177,6 +177,13 @@ def test_usage_on_the_finish_chunk_passes_and_is_read() -> None:
     assert stream.usage == reported(10, 5)
 
 
+def test_usage_without_choices_is_read_and_is_no_end() -> None:
+    bare = sse_event({"usage": counts(10, 5)})
+    stream = StreamReader(strip_usage=True)
+    assert feed_all(stream, ROLE + HE + bare + STOP + DONE) == ROLE + HE + bare + STOP
+    assert stream.usage == reported(10, 5)
+
+
 def test_more_of_the_answer_after_a_usage_event_releases_what_was_held() -> None:
     stream = StreamReader(strip_usage=False)
     assert stream.feed(ROLE + USAGE) == ROLE
@@ -312,6 +319,13 @@ def test_an_error_event_is_told_and_not_passed(before: bytes, value: object) -> 
     assert stream.mended == ()
 
 
+def test_an_error_in_a_read_of_its_own_is_told() -> None:
+    stream = StreamReader(strip_usage=False)
+    stream.feed(ROLE + HE)
+    assert stream.feed(sse_event({"error": ERROR})) == b""
+    assert stream.error is not None
+
+
 def test_an_error_without_words_is_an_error_too() -> None:
     stream = StreamReader(strip_usage=False)
     assert stream.feed(ROLE + HE + sse_event({"error": {}})) == ROLE + HE
@@ -331,6 +345,13 @@ def test_a_non_finite_number_does_not_hide_the_rest() -> None:
     stream = StreamReader(strip_usage=True)
     assert feed_all(stream, ROLE + HE, raw) == ROLE + HE + raw
     assert (stream.finish_reasons, stream.end) == (("stop",), DONE)
+
+
+def test_half_an_event_and_its_rest_stay_in_order() -> None:
+    stream = StreamReader(strip_usage=False)
+    stream.feed(ROLE + HE)
+    assert stream.feed(b"event: message\n") == b""
+    assert stream.feed(LLO) == b"event: message\n" + LLO
 
 
 # -- large events
@@ -354,6 +375,14 @@ def test_a_large_event_at_the_clean_end_is_completed() -> None:
     stream = StreamReader(strip_usage=True)
     assert feed_all(stream, ROLE + HE, big[:-2]) == ROLE + HE + big[:-2]
     assert stream.end == b"\n\n" + DONE
+
+
+@pytest.mark.parametrize("cut_at", [-2, -20])
+def test_a_large_event_cut_off_by_a_clean_end_leaves_the_client_with_half(cut_at: int) -> None:
+    big = sse_event(chunk(content="x" * 9000))
+    stream = StreamReader(strip_usage=True)
+    assert feed_all(stream, ROLE + HE, big[:cut_at]) == ROLE + HE + big[:cut_at]
+    assert (stream.torn, stream.done, stream.finish_reasons) == (True, False, ())
 
 
 def test_a_usage_event_of_more_than_the_hold_is_not_taken_out_in_part() -> None:

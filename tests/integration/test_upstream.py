@@ -301,7 +301,8 @@ def test_framings(run: Run, answer: bytes, status: int, content: bytes, stays: b
             told = await ask(upstream)
             assert (told.status, told.body, told.error) == (status, content, None)
             assert all(name == name.lower() for name, _ in told.headers)
-            assert (b"link", b"x") not in told.headers
+            assert (b"link", b"x") not in told.headers  # of an interim answer
+            assert (b"trailer", b"t") not in told.headers
             if stays:
                 assert upstream.open_connections == 1
                 assert (await ask(upstream)).body == content
@@ -642,6 +643,21 @@ def test_a_paused_attempt_makes_the_backend_wait(run: Run) -> None:
             await told.over()
             assert got < len(told.body) == size
             assert (await ask(upstream)).body == b"ok"  # the connection reads again
+            await upstream.close()
+
+    run(body())
+
+
+def test_a_pause_does_not_outlive_its_attempt(run: Run) -> None:
+    async def body() -> None:
+        async with rawserver.serve(answering(OK)) as port:
+            upstream = client(port)
+            told = Told()
+            told.then["data"] = lambda: told.attempt and told.attempt.pause()
+            start(upstream, told)
+            await told.over()
+            assert (await ask(upstream)).body == b"ok"
+            assert upstream.open_connections == 1
             await upstream.close()
 
     run(body())
