@@ -163,16 +163,18 @@ class Page:
         while len(self._cells.values) > cells_room:
             cells_room *= 2
         try:
-            new = _File.create(self._dir, self._writer, defs_room, cells_room)
+            self._file = _File.create(self._dir, self._writer, defs_room, cells_room)
+            self._publish_both()
+            self._file.rename()
         except OSError as error:
+            if self._file is not old:
+                self._file.close()
+                self._file = old
             if not self._stuck:
                 self._stuck = True
                 self._on_stuck(error)
             return False
         self._stuck = False
-        self._file = new
-        self._publish_both()
-        new.rename()
         old.close()
         return True
 

@@ -102,6 +102,21 @@ def test_a_page_that_cannot_grow_stays_as_it_was_and_goes_on_later(
     assert pages.read(path).totals[ACME] == (3,)
 
 
+def test_a_page_whose_new_file_cannot_take_its_place_stays_as_it_was(
+    page: Page, path: pathlib.Path, stuck: list[OSError]
+) -> None:
+    away = path.rename(path.with_name("away"))
+    path.mkdir()
+    turn(page, 1, lines.call(1))
+    assert [type(error) for error in stuck] == [IsADirectoryError]
+    path.rmdir()
+    away.rename(path)
+    found = pages.read(path)
+    assert (found.seq, found.live) == (0, True)
+    turn(page, 2, lines.call(2))
+    assert pages.read(path).totals[ACME] == (2,)
+
+
 def test_no_page_is_left_where_its_blocks_cannot_be_had(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
