@@ -40,15 +40,17 @@ lock: $(VENV)/.dev ## Renew the lock files
 
 # The project is installed in place, without its dependencies: those are the lock's.
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
-	$(PIP_INSTALL) --require-hashes --requirement requirements.lock
-	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@echo "installing from requirements.lock into $(VENV)" >&2
+	@$(PIP_INSTALL) --require-hashes --requirement requirements.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
-	$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
+	@echo "installing from requirements-dev.lock into $(VENV)" >&2
+	@$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
 	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed: make PYTHON=python3.11 …" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)

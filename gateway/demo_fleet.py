@@ -22,6 +22,7 @@ SERVED_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 REGION = "us-east-1"
 NEURON_VERSION = "2.28.0"
 _CARD_DATE = "2026-07-20"
+_LINE_MAX = 1_000
 
 
 class Server(NamedTuple):
@@ -136,8 +137,10 @@ def configuration(
 
 
 def to_yaml(config: Config) -> str:
-    """The configuration as a file that a person reads: what is not set is left out."""
-    return str(yaml.safe_dump(_without_unset(msgspec.to_builtins(config)), sort_keys=False, width=110))
+    """The configuration as a file that a person reads: what is not set is left out, a value is one line."""
+    tree = _without_unset(msgspec.to_builtins(config))
+    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=_LINE_MAX)
+    return "# Written anew by each start of `weighbridge demo`. Its servers are simulated.\n" + str(text)
 
 
 def _without_unset(value: object) -> object:

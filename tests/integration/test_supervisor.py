@@ -15,6 +15,7 @@ from backends.model import Backend
 from gateway.config import Config, Model, Redis, Tenant, Tier, to_json
 from metering.journal import directories
 from tests.support.gateway import ROOT, eventually
+from tests.support.processes import is_alive
 
 pytestmark = pytest.mark.integration
 
@@ -85,14 +86,6 @@ def start(tmp_path: pathlib.Path) -> Iterator[Start]:
             return one
 
         yield started
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def test_every_worker_has_a_socket_of_its_own_on_one_port(start: Start) -> None:
