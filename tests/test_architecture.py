@@ -91,3 +91,10 @@ def test_packages_are_empty_at_the_top() -> None:
 def test_top_level_is_fixed() -> None:
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
     assert folders - {"weighbridge.egg-info", "build", "dist"} == TOP_LEVEL
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "simulator" in path.parts], ids=module)
+def test_the_simulator_is_apart(path: pathlib.Path) -> None:
+    """Its log is what gateway and metering are judged by: it shares no code with them."""
+    ours = {name for name in imports(path) if name.partition(".")[0] in LAYERS}
+    assert all(name.startswith("backends.simulator.") for name in ours)

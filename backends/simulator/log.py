@@ -8,7 +8,7 @@ a generating path, as a JSON line (`GET /_sim/log`):
     request_id               the request's x-request-id, or null
     path, model, stream      as asked; null where the body could not be read
     body_bytes, body_sha256  of the request
-    prompt_tokens, cached_tokens    null where the request was refused; cached null before a seat was taken
+    prompt_tokens, cached_tokens    null where the request was refused; cached null before the first token
     completion_tokens        generated, whether or not they could be sent
     completion_tokens_sent   handed to the connection
     events, bytes_sent, sent_sha256    of the answer's body, without chunk framing

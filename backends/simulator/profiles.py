@@ -10,6 +10,7 @@ over it would be a guess. Where nothing was measured the times are assumed, and 
 """
 
 import csv
+import enum
 import io
 import re
 from collections.abc import Iterable
@@ -22,15 +23,23 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)b\b")
 _REMARK = re.compile(r" \(.*\)$")
 
 
+class Basis(enum.StrEnum):
+    """What the times rest on."""
+
+    MEASURED = "measured"  # this model on this instance type
+    NEAREST = "nearest"  # another model of about its size on this instance type
+    ASSUMED = "assumed"  # nothing
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Times of one server. full: sequences in its full batch; max_model_len: prompt and answer, in tokens.
 
-    source: the row's own source, or "assumed".
+    source: the model, the instance type and the row's own source, or "assumed".
     """
 
+    basis: Basis
     full: int
     max_model_len: int
-    measured: bool
     source: str
     tpot_full_ns: int
     tpot_one_ns: int
@@ -64,9 +73,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ASSUMED = Profile(
+    basis=Basis.ASSUMED,
     full=32,
     max_model_len=8192,
-    measured=False,
     source="assumed",
     tpot_full_ns=25 * NS_PER_MS,
     tpot_one_ns=15 * NS_PER_MS,
@@ -115,9 +124,9 @@ def _load(row: dict[str, str]) -> int | None:
 
 def _run(one: dict[str, str], full: dict[str, str], load: int) -> Run:
     profile = Profile(
+        basis=Basis.MEASURED,
         full=load,
         max_model_len=int(one["max_seq"]),
-        measured=True,
         source=f"{one['model']} on {one['instance_type']}, TP{one['tp']} × {one['replicas']}: {one['source']}",
         tpot_full_ns=_ns(full["tpot_ms_p50"]),
         tpot_one_ns=_ns(one["tpot_ms_p50"]),
@@ -151,7 +160,8 @@ def choose(runs: Iterable[Run], instance_type: str, model: str, slots: int | Non
         off = abs(run.profile.full - slots) if slots is not None else 0
         rank = (distance, off, bool(_REMARK.search(run.model)))
         if best_rank is None or rank < best_rank:
-            best, best_rank = run.profile, rank
+            basis = Basis.MEASURED if same else Basis.NEAREST
+            best, best_rank = msgspec.structs.replace(run.profile, basis=basis), rank
     return best
 
 

@@ -174,7 +174,7 @@ async def serve(
 ) -> None:
     """Serve until cancelled. port 0: a free one; `ready` is told which. Raises OSError if it can't listen."""
     profile = profile_of(settings)
-    if not profile.measured:
+    if profile.basis is profiles.Basis.ASSUMED:
         _logger.warning(
             "timing: assumed, no measured row for %s on %s", settings.model, settings.instance_type
         )
@@ -200,10 +200,10 @@ def first_line(settings: Settings, host: str, port: int) -> str:
     """What it says of itself before anything else."""
     profile = profile_of(settings)
     slots = settings.slots or profile.full
-    timing = f"timing: measured, {profile.source}" if profile.measured else "timing: assumed"
+    source = "" if profile.basis is profiles.Basis.ASSUMED else f", {profile.source}"
     return (
         f"simulated: {settings.instance_type} serving {settings.model} with {slots} slots "
-        f"at http://{host}:{port}; {timing}"
+        f"at http://{host}:{port}; timing: {profile.basis}{source}"
     )
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from backends.simulator.engine import Engine, Generated, State
 from backends.simulator.metrics import Metrics
 from backends.simulator.prefix_cache import PrefixCache
-from backends.simulator.profiles import Profile
+from backends.simulator.profiles import Basis, Profile
 
 PROFILE = Profile(
+    basis=Basis.ASSUMED,
     full=3,
     max_model_len=100,
-    measured=False,
     source="test",
     ttft_one_ns=100,
     ttft_full_ns=300,

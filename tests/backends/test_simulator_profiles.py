@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.simulator.profiles import ASSUMED, NS_PER_MS, Run, choose, plain_name, read_runs, size_b
+from backends.simulator.profiles import ASSUMED, NS_PER_MS, Basis, Run, choose, plain_name, read_runs, size_b
 
 TABLE = importlib.resources.files("backends").joinpath("data/neuron_benchmarks.csv").read_text()
 RUNS = read_runs(TABLE)
@@ -14,7 +14,7 @@ HEADER = TABLE.splitlines()[0]
 
 def test_a_run_has_the_tables_figures() -> None:
     profile = choose(RUNS, "inf2.48xlarge", "Llama-3.1-8B", None)
-    assert profile.measured
+    assert profile.basis is Basis.MEASURED
     assert profile.full == 96  # 3 replicas of a batch of 32
     assert profile.max_model_len == 4096
     assert (profile.ttft_one_ns, profile.ttft_full_ns) == (475_050_000, 4_198_370_000)
@@ -44,8 +44,12 @@ def test_the_nearest_run(instance_type: str, model: str, slots: int | None, sour
     assert choose(RUNS, instance_type, model, slots).source.startswith(source)
 
 
+def test_another_models_times_are_not_called_measured() -> None:
+    assert choose(RUNS, "inf2.48xlarge", "Qwen2.5-14B", None).basis is Basis.NEAREST
+
+
 def test_assumed_times_say_so() -> None:
-    assert not ASSUMED.measured
+    assert ASSUMED.basis is Basis.ASSUMED
     assert ASSUMED.source == "assumed"
 
 
@@ -66,7 +70,7 @@ def test_rows_without_a_pair_are_no_run() -> None:
 def test_a_model_of_unknown_size_is_near_to_none() -> None:
     runs = [Run(model="mystery", instance_type="t", profile=RUNS[0].profile)]
     assert choose(runs, "t", "Llama-3.1-8B", None) is ASSUMED
-    assert choose(runs, "t", "Mystery", None) is RUNS[0].profile
+    assert choose(runs, "t", "Mystery", None) == RUNS[0].profile
 
 
 def test_times_between_the_two_loads() -> None:
