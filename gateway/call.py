@@ -29,7 +29,7 @@ from backends.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from backends.reader import StreamReader, read_sized
+from backends.reader import Sized, StreamReader, read_sized
 from gateway import errors, routing, tally
 from gateway.errors import GatewayError
 from gateway.events import (
@@ -300,6 +300,7 @@ class Call:
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
         self._tally.usage, self._tally.finish_reasons = answer.usage, answer.finish_reasons
+        self._tally.mended = _usage_flags(answer)
         self._tally.served = True
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
         head = Open(200, self._headers(b"application/json", length=len(body)))
@@ -566,7 +567,7 @@ class Call:
         if not self._gone:
             self._tally.response_bytes += len(result.tail)
         if self._reader is not None:
-            self._tally.mended = self._reader.mended
+            self._tally.mended = self._reader.mended + _usage_flags(self._reader)
         end = tally.End(outcome=outcome, status=result.status, error_code=result.error_code, now_ns=now_ns)
         return self._tally.record(end, seq, prev)
 
@@ -580,6 +581,12 @@ def _attempt_outcome(error: BackendError) -> AttemptOutcome:
         case BackendRejected():
             return AttemptOutcome.REFUSED
     return AttemptOutcome.FAILED
+
+
+def _usage_flags(answer: StreamReader | Sized) -> tuple[str, ...]:
+    """A count that was none is ignored, a part larger than its whole is cut to it; the record says so."""
+    invalid = ("usage_invalid",) if answer.usage_invalid else ()
+    return (*invalid, "usage_clamped") if answer.usage_clamped else invalid
 
 
 def _seat_too_late(_call: Call, event: Granted, _now_ns: int) -> list[Action]:

@@ -524,6 +524,21 @@ def test_ttft_is_the_first_content_not_the_role_and_tpot_is_by_tokens() -> None:
     assert w.record.attempts[0].first_event_ns is not None
 
 
+@pytest.mark.parametrize(("usage", "billed", "flags"), [
+    (USAGE | {"prompt_tokens_details": {"cached_tokens": 99}}, 15, ["usage_clamped"]),
+    (USAGE | {"prompt_tokens": -10}, None, ["usage_invalid"]),
+    (USAGE | {"completion_tokens": 1.5}, None, ["usage_invalid"]),
+    (USAGE | {"total_tokens": 999}, 15, []),  # the bill is made from the parts
+])  # fmt: skip
+def test_a_usage_that_cannot_be_is_flagged_and_never_billed_below_zero(usage, billed, flags) -> None:
+    w = sized()
+    body = {"choices": [{"message": {}, "finish_reason": "stop"}], "usage": usage}
+    w.feed(m.Data(w.attempt, data=msgspec.json.encode(body)))
+    w.end()
+    w.flush()
+    assert (w.record.cost_pusd, list(w.record.mended)) == (billed, flags)
+
+
 def test_shutdown_ends_calls_with_a_record_and_its_code() -> None:
     w = streaming()
     w.feed(m.Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
