@@ -1,0 +1,445 @@
+"""The store's script and client against a real Valkey, with the Python model as oracle."""
+
+import asyncio
+import contextlib
+import io
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+
+from metering import export, ledger, store
+from metering.embedded import Embedded
+from metering.folder import Folder
+from metering.ledger import RANGE_MAX, START, Balances, Batch, Done, Gap, Mark, Posted, Refused, Reply
+from metering.store import Store, StoreUnavailable
+from metering.units import NS_PER_HOUR
+from tests.support import lines
+from tests.support.ledgers import Sums, folded, is_above, random_directory
+from tests.support.valkey import Valkey
+
+pytestmark = pytest.mark.integration
+
+HOUR = "2026092114"
+FIELD = "web|llama|inf2|calls"
+M3, M5, M8 = Mark(3, "3" * 16), Mark(5, "5" * 16), Mark(8, "8" * 16)
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    running = Embedded.start(tmp_path_factory.mktemp("store"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def valkey(embedded: Embedded) -> Iterator[Valkey]:
+    with Valkey(embedded.url) as raw:
+        raw.ask("FLUSHALL")
+        yield raw
+
+
+def run(embedded: Embedded, scenario: Callable[[Store], Awaitable[None]]) -> None:
+    async def with_store() -> None:
+        async with Store(embedded.url) as client:
+            await scenario(client)
+
+    asyncio.run(with_store())
+
+
+def post(embedded: Embedded, *batches: Batch) -> list[Reply]:
+    async def scenario() -> list[Reply]:
+        async with Store(embedded.url) as client:
+            return await client.post(batches)
+
+    return asyncio.run(scenario())
+
+
+def batch_of(prev: Mark, last: Mark, sums: dict[tuple[str, str], int], *, tenant: str = "acme") -> Batch:
+    return Batch(tenant=tenant, writer="w", prev=prev, last=last, sums=sums)
+
+
+def held(valkey: Valkey) -> Balances:
+    """What the store has, as the model would hold it."""
+    balances = Balances()
+    for key in valkey.ask("KEYS", "*"):
+        flat = valkey.ask("HGETALL", key)
+        tenant = key.partition("{")[2].partition("}")[0]
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            if key.endswith(":m"):
+                balances.marks[tenant, name] = value
+            else:
+                balances.values[tenant, key[-10:], name] = value
+    return balances
+
+
+def same(valkey: Valkey, balances: Balances) -> bool:
+    now = held(valkey)
+    return (now.marks, now.values) == (balances.marks, balances.values)
+
+
+def test_keys_are_those_of_the_contract(embedded: Embedded, valkey: Valkey) -> None:
+    assert post(embedded, batch_of(START, M3, {(HOUR, FIELD): 2})) == [Posted()]
+    assert valkey.ask("HGETALL", "wb:1:{acme}:m") == ["w", f"3:{'3' * 16}"]
+    assert valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{HOUR}") == [FIELD, "2"]
+    assert sorted(valkey.ask("KEYS", "*")) == [f"wb:1:{{acme}}:h:{HOUR}", "wb:1:{acme}:m"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "sent", "reply"),
+    [
+        (M3, batch_of(M3, M5, {(HOUR, FIELD): 2}), Posted()),
+        (M5, batch_of(M3, M5, {(HOUR, FIELD): 2}), Done(M5)),
+        (M8, batch_of(M3, M5, {(HOUR, FIELD): 2}), Done(M8)),
+        (None, batch_of(M3, M5, {(HOUR, FIELD): 2}), Gap(START)),
+        (Mark(3, "f" * 16), batch_of(M3, M5, {(HOUR, FIELD): 2}), Gap(Mark(3, "f" * 16))),
+        (M5, ledger.probe("acme", "w", M5), Done(M5)),
+        (None, ledger.probe("acme", "w", START), Done(START)),
+        (M3, ledger.probe("acme", "w", M5), Gap(M3)),
+    ],
+)
+def test_what_a_batch_is_answered(
+    embedded: Embedded, valkey: Valkey, mark: Mark | None, sent: Batch, reply: Reply
+) -> None:
+    if mark is not None:
+        valkey.ask("HSET", "wb:1:{acme}:m", "w", str(mark))
+    assert post(embedded, sent) == [reply]
+    assert valkey.ask("HGET", "wb:1:{acme}:m", "w") == (
+        str(sent.last) if reply == Posted() else str(mark) if mark else None
+    )
+
+
+def test_seqs_are_compared_as_whole_numbers(embedded: Embedded, valkey: Valkey) -> None:
+    """2^53 and 2^53 + 1 are one Lua number, "9" is above "10" as text."""
+    big, bigger = Mark(2**53, "a" * 16), Mark(2**53 + 1, "b" * 16)
+    valkey.ask("HSET", "wb:1:{acme}:m", "w", str(big))
+    assert post(embedded, batch_of(big, bigger, {(HOUR, FIELD): 1})) == [Posted()]
+    valkey.ask("HSET", "wb:1:{acme}:m", "w", str(Mark(9, "9" * 16)))
+    assert post(embedded, batch_of(Mark(9, "9" * 16), Mark(10, "0" * 16), {(HOUR, FIELD): 1})) == [Posted()]
+
+
+@pytest.mark.parametrize(
+    ("key", "where"),
+    [("wb:1:{acme}:m", "wb:1:{acme}:m"), (f"wb:1:{{acme}}:h:{HOUR}", f"wb:1:{{acme}}:h:{HOUR}")],
+)
+def test_a_key_of_another_type_stops_the_batch(
+    embedded: Embedded, valkey: Valkey, key: str, where: str
+) -> None:
+    valkey.ask("SET", key, "x")
+    sent = batch_of(START, M3, {("2026092113", FIELD): 1, (HOUR, FIELD): 1})
+    other = batch_of(START, M3, {(HOUR, FIELD): 1}, tenant="globex")
+    assert post(embedded, sent, other) == [Refused("TYPE", where), Posted()]
+    assert sorted(valkey.ask("KEYS", "wb:1:{acme}*")) == [key]
+
+    async def marks(client: Store) -> None:
+        found = await client.marks({"acme": ["w"], "globex": ["w"]})
+        refused = Refused("TYPE", "wb:1:{acme}:m") if key.endswith(":m") else START
+        assert found == {("acme", "w"): refused, ("globex", "w"): M3}
+
+    run(embedded, marks)
+
+
+@pytest.mark.parametrize(
+    "mark", ["", "x", "3", "03:" + "3" * 16, "3:" + "3" * 15, "3:" + "G" * 16, "-3:" + "3" * 16]
+)
+def test_what_is_no_mark_stops_the_batch(embedded: Embedded, valkey: Valkey, mark: str) -> None:
+    valkey.ask("HSET", "wb:1:{acme}:m", "w", mark)
+    assert post(embedded, batch_of(START, M3, {(HOUR, FIELD): 1})) == [Refused("FORM", "w")]
+    assert valkey.ask("KEYS", "*") == ["wb:1:{acme}:m"]
+
+    async def marks(client: Store) -> None:
+        assert await client.marks({"acme": ["w"]}) == {("acme", "w"): Refused("FORM", "w")}
+
+    run(embedded, marks)
+
+
+@pytest.mark.parametrize(
+    "value", [0, 1, 10**10 - 1, 10**10, 2**53, RANGE_MAX - 1, RANGE_MAX, RANGE_MAX + 1, 10**19, 10**30]
+)
+@pytest.mark.parametrize("amount", [1, 2, 10**10 - 1, 10**10, 2**53 + 1, RANGE_MAX, RANGE_MAX + 1, 10**19])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_range_and_sum_are_exact(
+    embedded: Embedded, valkey: Valkey, value: int, amount: int, sign: int
+) -> None:
+    """All around 2^53, the halves' border and the largest value; all of a batch is taken, or nothing."""
+    balances = Balances()
+    balances.values["acme", HOUR, FIELD] = str(sign * value)
+    valkey.ask("HSET", f"wb:1:{{acme}}:h:{HOUR}", FIELD, str(sign * value))
+    sent = batch_of(START, M3, {(HOUR, "web|llama|inf2|prompt_tokens"): 5, (HOUR, FIELD): amount})
+    assert post(embedded, sent) == [balances.post(sent)]
+    assert same(valkey, balances)
+
+
+@pytest.mark.parametrize("value", ["", "1.5", "1e3", "007", "-0", "+1", " 1", "1 ", "0x1", "x", "٣"])
+def test_what_is_no_integer_stops_the_batch(embedded: Embedded, valkey: Valkey, value: str) -> None:
+    valkey.ask("HSET", f"wb:1:{{acme}}:h:{HOUR}", FIELD, value)
+    sent = batch_of(START, M3, {(HOUR, "web|llama|inf2|prompt_tokens"): 5, (HOUR, FIELD): 1})
+    assert post(embedded, sent) == [Refused("FORM", FIELD)]
+    assert valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{HOUR}") == [FIELD, value]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_script_and_the_model_give_the_same_answers(
+    embedded: Embedded, valkey: Valkey, seed: int
+) -> None:
+    """Batches of three journals, cut anywhere, repeated, in no order; and what a store may hold by accident."""
+    rng, balances = random.Random(seed), Balances()
+    postings: dict[tuple[str, str], list[ledger.Posting]] = {}
+    for writer in ("w1", "w2", "w3"):
+        for line, seq, leaf in random_directory(rng, writer, 25).lines:
+            if isinstance(line, ledger.CallRecord):
+                postings.setdefault((line.tenant, writer), []).append(ledger.posting(line, seq, leaf))
+
+    def sent() -> Batch:
+        (tenant, writer), records = rng.choice(list(postings.items()))
+        start = rng.randrange(len(records))
+        end = rng.randrange(start, len(records)) + 1
+        prev = records[start - 1].mark if start else START
+        if rng.random() < 0.1:
+            return ledger.probe(tenant, writer, records[start].mark)
+        return ledger.batch(tenant, writer, prev, records[start:end])
+
+    def accident() -> None:
+        key = (rng.choice(["acme", "globex"]), "w1")
+        value = rng.choice(["", "7", str(Mark(2, "f" * 16)), str(START)])
+        balances.marks[key] = value
+        valkey.ask("HSET", f"wb:1:{{{key[0]}}}:m", "w1", value)
+
+    async def scenario(client: Store) -> None:
+        for _ in range(150):
+            batches = [sent() for _ in range(rng.randrange(1, 6))]
+            assert await client.post(batches) == [balances.post(batch) for batch in batches]
+            if rng.random() < 0.02:
+                accident()
+                await client.ping()
+
+    run(embedded, scenario)
+    assert same(valkey, balances)
+
+
+def test_a_store_without_the_script_gets_it(embedded: Embedded, valkey: Valkey) -> None:
+    async def scenario(client: Store) -> None:
+        await client.post([batch_of(START, M3, {(HOUR, FIELD): 2})])
+        valkey.ask("SCRIPT", "FLUSH")
+        sent = [
+            batch_of(M3, M5, {(HOUR, FIELD): 2}),
+            batch_of(START, M3, {(HOUR, FIELD): 2}, tenant="globex"),
+        ]
+        assert await client.post(sent) == [Posted(), Posted()]
+
+    run(embedded, scenario)
+
+
+def test_balances_of_some_hours(embedded: Embedded, valkey: Valkey) -> None:
+    for hour in ("2026092113", "2026092114", "2026092115", "9999999999"):
+        valkey.ask("HSET", f"wb:1:{{acme}}:h:{hour}", FIELD, hour[-2:])
+    valkey.ask("SET", "wb:1:other", "x")
+
+    async def scenario(client: Store) -> None:
+        first = ledger.hour_number("2026092113")
+        found = [balance async for balance in client.balances(range(first, first + 2))]
+        assert sorted(found) == [("acme", first, {FIELD: "13"}), ("acme", first + 1, {FIELD: "14"})]
+
+    run(embedded, scenario)
+
+
+def test_how_it_evicts(embedded: Embedded, valkey: Valkey) -> None:
+    async def scenario(client: Store) -> None:
+        assert await client.eviction() == store.EVICTION_WANTED
+        assert await client.post([]) == []
+        assert await client.marks({}) == {}
+
+    run(embedded, scenario)
+
+
+def test_a_new_connection_is_counted(embedded: Embedded, valkey: Valkey) -> None:
+    async def scenario(client: Store) -> None:
+        assert client.connections == 0
+        await client.ping()
+        await client.ping()
+        assert client.connections == 1
+        valkey.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        while client.connections == 1:
+            with contextlib.suppress(StoreUnavailable):  # whether it is seen is a matter of time
+                await client.ping()
+        assert client.connections == 2
+
+    run(embedded, scenario)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (b"-LOADING Redis is loading the dataset in memory\r\n", "still loading its data"),
+        (b"-READONLY You can't write against a read only replica.\r\n", "read-only"),
+        (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "out of memory"),
+        (b"-NOPERM this user has no permissions\r\n", "not permitted"),
+        (b"-NOAUTH Authentication required.\r\n", "wrong credentials"),
+        (b"-ERR something\r\n", "refused the command"),
+        (b"", "no answer in time"),
+    ],
+)
+def test_why_it_is_unavailable(reply: bytes, reason: str) -> None:
+    """A server that gives one answer to everything. The reason is a phrase with no address in it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65_536):
+                writer.write(reply * data.count(b"*"))
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, Store(f"redis://127.0.0.1:{port}", reply_timeout_s=0.2) as client:
+            with pytest.raises(StoreUnavailable) as caught:
+                await client.post([batch_of(START, M3, {(HOUR, FIELD): 1})])
+            assert caught.value.reason == reason
+            assert str(port) not in str(caught.value)
+            if reason == "not permitted":  # as many who offer a managed store have it
+                assert await client.eviction() is None
+
+    asyncio.run(scenario())
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def scenario() -> None:
+        async with Store(f"redis://127.0.0.1:{port}") as client:
+            with pytest.raises(StoreUnavailable, match="no connection"):
+                await client.ping()
+            with pytest.raises(StoreUnavailable, match="no connection"):
+                assert [balance async for balance in client.balances(range(10))]
+
+    asyncio.run(scenario())
+
+
+def test_a_url_of_no_store() -> None:
+    with pytest.raises(ValueError, match="scheme"):
+        Store("http://127.0.0.1:6379")
+
+
+# The whole store against journals, and mutants of the script
+
+
+async def fold(client: Store, directories: list, valkey: Valkey) -> AsyncIterator[Sums]:
+    for _ in range(4):
+        await Folder(client).fold(directories)
+        yield {key: int(value) for key, value in held(valkey).values.items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_losses_and_old_copies_are_healed(embedded: Embedded, valkey: Valkey, seed: int) -> None:
+    """FLUSHALL; one tenant's keys deleted; all of them, or one tenant's, as they were once (DUMP, RESTORE)."""
+    rng = random.Random(seed)
+    directories = [random_directory(rng, f"w{index}", 30) for index in range(3)]
+    limit = folded(directories)
+
+    def copied(pattern: str) -> dict[str, bytes]:
+        return {key: valkey.ask("DUMP", key, raw=True) for key in valkey.ask("KEYS", pattern)}
+
+    async def scenario(client: Store) -> None:
+        early = [directory.copy() for directory in directories]
+        for directory in early:
+            del directory.lines[rng.randrange(1, 20) :]
+        await Folder(client).fold(early)
+        for pattern in ("*", "wb:1:{acme}*", "*", "wb:1:{globex}*"):
+            copy = copied(pattern) if rng.random() < 0.7 else {}
+            await Folder(client).fold(directories)
+            for key in valkey.ask("KEYS", pattern):
+                valkey.ask("DEL", key)
+            for key, dump in copy.items():
+                valkey.ask("RESTORE", key, "0", dump)
+            assert not is_above({key: int(v) for key, v in held(valkey).values.items()}, limit)
+            assert await Folder(client).fold(directories) == 0
+            assert {key: int(value) for key, value in held(valkey).values.items()} == limit
+
+    run(embedded, scenario)
+
+
+PREDECESSOR = """if mark ~= prev then
+  return {'GAP', mark}
+end
+"""
+ADDING = "  redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "mutant"),
+    [
+        (PREDECESSOR, ""),  # takes what does not follow
+        (ADDING, ""),  # moves the mark without the sums
+        ("redis.call('HSET', KEYS[1], writer, last)", ""),  # adds without moving the mark
+    ],
+)
+def test_the_laws_see_a_wrong_script(embedded: Embedded, valkey: Valkey, part: str, mutant: str) -> None:
+    rng = random.Random(7)
+    directories = [random_directory(rng, f"w{index}", 30) for index in range(2)]
+
+    async def scenario(client: Store) -> None:
+        assert part in client._script
+        client._script = client._script.replace(part, mutant)
+        early = [directory.copy() for directory in directories]
+        for directory in early:
+            del directory.lines[10:]
+        for some in (early, directories):
+            for directory in some:
+                records = [
+                    (line.tenant, ledger.posting(line, seq, leaf))
+                    for line, seq, leaf in directory.lines
+                    if isinstance(line, ledger.CallRecord)
+                ]
+                for tenant in {tenant for tenant, _ in records}:  # a folder that has not asked for the mark
+                    postings = [posting for name, posting in records if name == tenant]
+                    await client.post([ledger.batch(tenant, directory.writer, START, postings)] * 2)
+        left = await Folder(client).fold(directories)
+        assert left or {key: int(value) for key, value in held(valkey).values.items()} != folded(directories)
+
+    run(embedded, scenario)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_both_exports_are_the_same_bytes(embedded: Embedded, valkey: Valkey, seed: int) -> None:
+    rng = random.Random(seed)
+    directories = [random_directory(rng, f"w{index}", 40) for index in range(3)]
+    first = lines.AT_NS // NS_PER_HOUR
+    valkey.ask("HSET", f"wb:1:{{acme}}:h:{ledger.hour_text(first)}", "|llama|inf2|a_later_unit", "5")
+
+    def written(rows: list[export.Row]) -> str:
+        out = io.StringIO()
+        export.export_csv(rows, out)
+        return out.getvalue()
+
+    async def scenario(client: Store) -> None:
+        await Folder(client).fold(directories)
+        for hours in (
+            range(first, first + 3),
+            range(first, first + 1),
+            range(first + 1, first + 2),
+            range(first),
+        ):
+            from_store = written(await export.rows_from_store(client, hours))
+            assert from_store == written(export.rows_from_journal(directories, hours))
+        valkey.ask("HSET", f"wb:1:{{acme}}:h:{ledger.hour_text(first)}", "rubbish", "5")
+        with pytest.raises(ValueError, match="no field of the ledger"):
+            await export.rows_from_store(client, range(first, first + 1))
+
+    run(embedded, scenario)
+
+
+def test_usage_as_a_record_has_it_arrives(embedded: Embedded, valkey: Valkey) -> None:
+    record = lines.call(project="web", cost_pusd=2**62 // 10**6, usage=lines.usage(10, 4, 7))
+    at = ledger.mark(record.seq, lines.leaf_of(record))
+    assert post(embedded, batch_of(START, at, ledger.postings(record))) == [Posted()]
+    (hour,) = {hour for hour, _ in ledger.postings(record)}
+    flat = valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{hour}")
+    assert dict(zip(flat[::2], flat[1::2], strict=True)) == {
+        field: str(amount) for (_, field), amount in ledger.postings(record).items()
+    }
