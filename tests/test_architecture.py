@@ -15,8 +15,8 @@ PURE = {
     "backends.simulator.engine", "backends.simulator.faults", "backends.simulator.log", "backends.simulator.metrics",
     "backends.simulator.prefix_cache", "backends.simulator.profiles", "backends.simulator.settings",
     "backends.simulator.tokens",
-    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.events", "gateway.queueing", "gateway.restarts", "gateway.routing", "gateway.tally",
-    "gateway.wire",
+    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.events",
+    "gateway.queueing", "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
     "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip
