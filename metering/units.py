@@ -5,7 +5,7 @@ integer micro-dollars per hour; time is an integer count of nanoseconds, paid
 instance time of micro-hours. Floats appear only where a number is shown to a person.
 """
 
-import decimal
+import fractions
 from typing import NewType
 
 PicoUsd = NewType("PicoUsd", int)
@@ -17,7 +17,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 NS_PER_HOUR = 3_600 * NS_PER_S
 
-_USD_MAX = decimal.Decimal(1_000_000_000)
+_USD_MAX = 1_000_000_000
 
 
 def div_half_up(numerator: int, denominator: int) -> int:
@@ -40,11 +40,11 @@ def usd_to(text: str, parts_per_usd: int) -> int:
     """
     if not text or not set(text) <= set("0123456789.") or text.count(".") > 1 or text == ".":
         raise ValueError(f'{text!r} is no amount in USD; write digits with a point, as in "0.15"')
-    amount = decimal.Decimal(text)
+    amount = fractions.Fraction(text)  # exact, however many digits; decimals round at 28
     if amount > _USD_MAX:
         raise ValueError(f"{text} USD is above the largest price, {_USD_MAX} USD")
     exact = amount * parts_per_usd
-    if exact != exact.to_integral_value():
+    if exact.denominator != 1:
         raise ValueError(f"{text} USD is finer than 1/{parts_per_usd} USD")
     return int(exact)
 
