@@ -47,7 +47,11 @@ def serve(args: argparse.Namespace) -> int:
     if not path.exists() and args.config is None:
         hint = "write one (deploy/reference/weighbridge.example.yaml), or use --backend URL"
         raise CommandError(f"there is no {path}: {hint}", EXIT_USAGE)
-    return supervisor.run(config_load.load(path, os.environ, _flags(args)))
+    config = config_load.load(path, os.environ, _flags(args))
+    config_load.backend_keys(config)  # one that cannot be read is named here, once, and not by each worker
+    for note in config_load.notes(config):
+        _say(note)
+    return supervisor.run(config)
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -59,14 +63,9 @@ def demo(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> int:
     """Read a configuration and name every mistake in it, with its line and key."""
-    from backends.catalog import read_catalog
-    from gateway import pricing_config
-
     config = config_load.load(pathlib.Path(args.file), os.environ)
-    table = config_load.instances_csv()
-    book = pricing_config.price_book(config, table)
-    for note in pricing_config.unpriced(config, read_catalog(table), book):
-        print(f"note: {note}")
+    for note in config_load.notes(config):
+        print(note)
     counts = (
         ("tenant", len(config.tenants)),
         ("model", len(config.models)),

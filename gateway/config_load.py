@@ -10,7 +10,7 @@ import msgspec
 
 from backends.catalog import read_catalog
 from backends.model import Section
-from gateway import config_check
+from gateway import config_check, pricing_config
 from gateway.config import LISTEN_DEFAULT, Config, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
@@ -126,6 +126,13 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
     found = shape.read(root, Place)
     shape.raise_mistakes()
     return found
+
+
+def notes(config: Config) -> list[str]:
+    """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them."""
+    table = instances_csv()
+    book = pricing_config.price_book(config, table)
+    return [f"note: {note}" for note in pricing_config.unpriced(config, read_catalog(table), book)]
 
 
 def redis_url(redis: Redis) -> str | None:

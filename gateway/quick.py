@@ -46,6 +46,9 @@ def serve(args: argparse.Namespace, flags: Flags) -> int:
         slots=args.slots,
     )
 
+    for note in config_load.notes(config):
+        _say(note)
+
     def ready(address: Address) -> None:
         models = ", ".join(sorted({backend.model for backend in served}))
         _say(f"ready: base_url={address.url}/v1 model={models}; the API key is in {key_file}")

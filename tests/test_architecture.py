@@ -15,8 +15,9 @@ PURE = {
     "backends.simulator.engine", "backends.simulator.faults", "backends.simulator.log", "backends.simulator.metrics",
     "backends.simulator.prefix_cache", "backends.simulator.profiles", "backends.simulator.settings",
     "backends.simulator.tokens",
-    "gateway.auth", "gateway.call", "gateway.config", "gateway.errors", "gateway.events",
-    "gateway.queueing", "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
+    "gateway.auth", "gateway.call", "gateway.config", "gateway.config_check", "gateway.config_shape",
+    "gateway.config_tree", "gateway.errors", "gateway.events", "gateway.pricing_config", "gateway.queueing",
+    "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
     "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip

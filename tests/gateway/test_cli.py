@@ -155,6 +155,27 @@ def test_serve_takes_the_file_with_flags_over_it(tmp_path: pathlib.Path, runs: R
     assert (config.listen, config.state_dir) == ("127.0.0.1:81", "s")
 
 
+def test_serve_says_what_will_be_unpriced(tmp_path: pathlib.Path, runs: Runs, capsys: Capture) -> None:
+    (tmp_path / "weighbridge.yaml").write_text(GOOD)
+    assert cli.main(["serve"]) == 0
+    assert cli.main(["serve", "--backend", "http://b", "--model", "m", "--instance-type", "g6e.xlarge"]) == 0
+    in_file, by_flag = (line for line in capsys.readouterr().err.splitlines() if "note:" in line)
+    assert in_file.startswith(
+        "weighbridge: note: calls of llama on b will be unpriced (no_rate_card_no_instance_type)"
+    )
+    assert "--slots N" in by_flag
+    assert len(runs.configs) == 2
+
+
+def test_a_backends_key_that_cannot_be_read(tmp_path: pathlib.Path, runs: Runs, capsys: Capture) -> None:
+    (tmp_path / "weighbridge.yaml").write_text(GOOD.replace("model: llama}", "model: llama, key_file: none}"))
+    assert cli.main(["serve"]) == 2
+    assert (
+        capsys.readouterr().err == "none: backends[0].key_file: cannot be read: No such file or directory\n"
+    )
+    assert runs.configs == []
+
+
 class Models(http.server.BaseHTTPRequestHandler):
     answers: list[tuple[int, bytes]]
 
