@@ -11,12 +11,16 @@ class ValkeyError(Exception):
 
 
 class Valkey:
-    """One connection. Replies: str, int, None, lists of them; bytes with raw=True."""
+    """One connection. Replies: str, int, None, lists of them; bytes with raw=True. Raises OSError."""
 
     def __init__(self, url: str) -> None:
         assert url.startswith("unix://")
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(urllib.parse.unquote(url.removeprefix("unix://")))
+        try:
+            self._socket.connect(urllib.parse.unquote(url.removeprefix("unix://")))
+        except OSError:
+            self._socket.close()
+            raise
         self._file = self._socket.makefile("rb")
 
     def __enter__(self) -> "Valkey":
