@@ -43,7 +43,7 @@ from metering import journal as journals
 from metering.journal import Journal
 from metering.logs import log
 from metering.pages import Page
-from metering.pricing import PriceBook
+from metering.pricing import PriceBook, Unpriced, explain
 from metering.record import Host, Identity
 from metering.recorder import Recorder
 from metering.shipper import Shipper
@@ -231,6 +231,7 @@ class _State:
         self._page = page
         self._catalog = read_catalog(_instances_csv())
         self._digests: dict[tuple[str, str], str] = {}
+        self._said: set[tuple[str, str, Unpriced]] = set()
 
     def changed(self, entry: Entry) -> None:
         name = entry.backend.name
@@ -250,6 +251,9 @@ class _State:
             return
         self._digests[model.name, host.backend] = digest
         self._recorder.note(functools.partial(_identity_line, host, digest))
+        tariff = self._book.tariff(host)
+        if isinstance(tariff, Unpriced):
+            self._say_unpriced(tariff, host, entry.backend.instance_type)
         self.targets.set(
             model.name,
             Target(
@@ -260,9 +264,21 @@ class _State:
                 slots=host.slots,
                 max_model_len=host.max_model_len,
                 cold=entry.cold,
-                tariff=self._book.tariff(host),
+                tariff=tariff,
             ),
         )
+
+    def _say_unpriced(self, reason: Unpriced, host: Host, instance_type: str | None) -> None:
+        """Once for each reason: which flag or line would price these calls."""
+        said = (host.model, host.backend, reason)
+        if said in self._said:
+            return
+        self._said.add(said)
+        hint = explain(reason, model=host.model, backend=host.backend, instance_type=instance_type)
+        log(
+            logger, logging.WARNING, "calls will be unpriced", model=host.model, backend=host.backend,
+            reason=reason.value, to_price_them=hint,
+        )  # fmt: skip
 
 
 def _identity_line(host: Host, digest: str, seq: int, prev: str) -> Identity:

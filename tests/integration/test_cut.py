@@ -5,14 +5,17 @@ point) or in several (random points). The oracle is this file's own split of the
 """
 
 import asyncio
+import functools
 import json
 import pathlib
 import random
+import socket
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support import captures
+from backends.simulator.settings import Settings
+from tests.support import captures, simulator
 from tests.support.gateway import running_async
 from tests.support.rawbackend import Asked, backend
 from tests.support.rawclient import RawClient
@@ -24,13 +27,32 @@ PAUSE_S = 0.001  # between two writes, so that they are two reads
 SEED = 20261128
 
 
-def recorded() -> dict[str, bytes]:
-    """All recorded streams as raw responses: the real vLLM's, and the simulator's."""
-    found = {}
-    for directory in (captures.VLLM, captures.DATA / "simulator"):
-        for name in captures.streams(directory):
-            found[f"{directory.name}/{name}"] = (directory / f"{name}.response.http").read_bytes()
-    return found
+SIMULATED = {
+    "simulator/chat_stream": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "Weigh this."}]},
+    ),
+    "simulator/completions_stream": ("/v1/completions", {"prompt": "Weigh this."}),
+}
+
+
+@functools.cache
+def recorded(name: str) -> bytes:
+    """A raw response: one of the real vLLM's recordings, or what the simulator sends now."""
+    if name not in SIMULATED:
+        return (captures.VLLM / f"{name.partition('/')[2]}.response.http").read_bytes()
+    path, ask = SIMULATED[name]
+    body = json.dumps(
+        ask | {"model": "m1", "stream": True, "max_tokens": 6, "stream_options": {"include_usage": True}}
+    ).encode()
+    with simulator.running(Settings(instance_type="inf2.48xlarge", model="m1", time_scale=0.01)) as simulated:
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        with socket.create_connection(("127.0.0.1", simulated.port)) as sock, sock.makefile("rb") as file:
+            sock.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            return file.read().replace(b"connection: close\r\n", b"")
+
+
+NAMES = [*(f"vllm-0.32.0/{name}" for name in captures.streams()), *SIMULATED]
 
 
 def without_usage_event(stream: bytes) -> bytes:
@@ -97,8 +119,8 @@ async def play(raw: bytes, name: str, tmp_path: pathlib.Path) -> None:
             assert len({json.dumps(record["usage"]) for record in records}) == 1
 
 
-@pytest.mark.parametrize("name", sorted(recorded()))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_clients_bytes_do_not_depend_on_where_the_stream_was_cut(
     name: str, tmp_path: pathlib.Path
 ) -> None:
-    asyncio.run(play(recorded()[name], name, tmp_path))
+    asyncio.run(play(recorded(name), name, tmp_path))
