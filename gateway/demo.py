@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from gateway import config_load, demo_fleet, demo_tour, supervisor
 from gateway.auth import hash_of
 from gateway.config import LISTEN_DEFAULT, Config, host_and_port
-from gateway.config_load import Flags
+from gateway.config_load import Flags, Place
 from gateway.demo_fleet import MODEL, SERVED_MODEL, SERVERS, TENANTS, Server
 from gateway.demo_tour import Client, TourError
 from gateway.keys import KEY_FILE, kept_key
@@ -124,7 +124,9 @@ class Tour:
         first, cached, fallback = answers[0].call_id, answers[3].call_id, answers[-1].call_id
         say(f"\n{len(answers)} calls were made; the ledger of {self._state_dir} has, in simulated use:\n\n")
         say(demo_tour.cost_table(rows))
-        say(f"\nThe ticket of the streamed call (weighbridge audit show {first}):\n\n")
+        usual = self._state_dir == pathlib.Path(Place().state_dir)
+        where = "" if usual else f" --state-dir {self._state_dir}"
+        say(f"\nThe ticket of the streamed call (weighbridge audit show {first}{where}):\n\n")
         say(demo_tour.ticket(self._state_dir, first))
         say(
             "\nAudit lines of a call with a repeated prompt, and of one that the GPU got since Neuron failed:\n\n"
@@ -154,7 +156,7 @@ curl {api.url}/v1/chat/completions -H "Authorization: Bearer {key}" \\
   -H "Content-Type: application/json" \\
   -d '{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
 
-from openai import OpenAI
+from openai import OpenAI    # pip install openai
 client = OpenAI(base_url="{api.url}/v1", api_key="{key}")
 answer = client.chat.completions.create(model="{MODEL}", messages=[{{"role": "user", "content": "Hello"}}])
 print(answer.choices[0].message.content)
