@@ -1,0 +1,118 @@
+"""Journals as an auditor reads them: from the files, by the published format, with a chain check of its own."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tests.oracle.faults import Fault, Kind
+
+Line = dict[str, Any]
+
+ZEROS = "0" * 64
+SALVAGE = "salvage.jsonl"
+
+
+@dataclasses.dataclass
+class Writer:
+    """One writer's directory. leaves: of each line; closed: it ends with a `stop`."""
+
+    name: str
+    lines: list[Line] = dataclasses.field(default_factory=list)
+    leaves: list[str] = dataclasses.field(default_factory=list)
+    faults: list[Fault] = dataclasses.field(default_factory=list)
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.lines) and self.lines[-1]["kind"] == "stop"
+
+    def of(self, kind: str) -> list[Line]:
+        return [line for line in self.lines if line["kind"] == kind]
+
+    def fault(self, what: str) -> None:
+        self.faults.append(Fault(Kind.CHAIN, f"{self.name} line {len(self.lines) + 1}", what))
+
+
+def read(root: pathlib.Path) -> list[Writer]:
+    """All writers' directories under `root`, by name."""
+    return [read_one(path) for path in directories(root)]
+
+
+def directories(root: pathlib.Path) -> list[pathlib.Path]:
+    """Those that count: a hidden one was never finished."""
+    return sorted(path for path in root.iterdir() if not path.name.startswith("."))
+
+
+def leaf_of(line: bytes) -> str:
+    """RFC 6962, section 2.1: SHA-256 of a zero byte and the line without its newline."""
+    return hashlib.sha256(b"\0" + line).hexdigest()
+
+
+def encode(line: Line) -> bytes:
+    """A line's canonical bytes, without its newline."""
+    return json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def calls(writers: Iterable[Writer]) -> Iterator[Line]:
+    """All call records."""
+    return (line for writer in writers for line in writer.of("call"))
+
+
+def read_one(path: pathlib.Path) -> Writer:
+    """A writer's directory, live or closed."""
+    writer = Writer(path.name)
+    torn = b""
+    for segment in sorted(path.glob("[0-9]*.jsonl")):
+        if torn or int(segment.stem) != len(writer.lines) + 1:
+            torn += segment.read_bytes()
+        else:
+            torn = _take(writer, segment.read_bytes())
+    salvage = path / SALVAGE
+    if salvage.exists():
+        if rest := _take(writer, salvage.read_bytes()):
+            writer.fault(f"{len(rest)} bytes of the salvage do not continue the chain")
+        _check_salvage(writer, torn.rstrip(b"\0"))
+    elif b"\n" in torn:
+        writer.fault("a whole line does not continue the chain")
+    if writer.lines and (writer.lines[0]["kind"], writer.lines[0].get("writer")) != ("start", path.name):
+        writer.fault("the first line is no `start` of this writer")
+    return writer
+
+
+def _take(writer: Writer, data: bytes) -> bytes:
+    """Read lines as long as they continue the chain; what is left is returned."""
+    while (end := data.find(b"\n")) >= 0:
+        raw = data[:end]
+        line = _line(raw)
+        before = writer.leaves[-1] if writer.leaves else ZEROS
+        if line is None or (line.get("seq"), line.get("prev")) != (len(writer.lines) + 1, before):
+            return data
+        if encode(line) != raw:
+            writer.fault("not canonical")
+        writer.lines.append(line)
+        writer.leaves.append(leaf_of(raw))
+        data = data[end + 1 :]
+    return data
+
+
+def _line(raw: bytes) -> Line | None:
+    try:
+        line = json.loads(raw, parse_float=_no_float)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def _no_float(text: str) -> float:
+    raise ValueError(f"a float: {text}")
+
+
+def _check_salvage(writer: Writer, torn: bytes) -> None:
+    stop = writer.lines[-1] if writer.lines else {}
+    lost = sum(line["outcome"] == "lost" for line in writer.of("call"))
+    digest = "sha256:" + hashlib.sha256(torn).hexdigest() if torn else None
+    says = [stop.get(name) for name in ("kind", "reason", "lost", "torn_bytes", "torn_digest")]
+    if says != ["stop", "salvaged", lost, len(torn), digest]:
+        writer.fault(f"the salvage ends with {says}, but {lost} calls are lost and {len(torn)} bytes torn")
