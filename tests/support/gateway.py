@@ -69,14 +69,14 @@ class Gateway:
 
     def wait_ready(self) -> None:
         """Until /readyz says 200."""
+        eventually(lambda: self.alive("/readyz"), within_s=READY_S)
 
-        def ready() -> bool:
-            assert self.process.poll() is None, self.log.read_text()
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                return self.get("/readyz")[0] == 200
-            return False
-
-        eventually(ready, within_s=READY_S)
+    def alive(self, path: str = "/healthz") -> bool:
+        """Does this page say 200? Fails if the gateway has ended."""
+        assert self.process.poll() is None, self.log.read_text()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.get(path)[0] == 200
+        return False
 
     def get(self, path: str, key: str | None = None) -> tuple[int, bytes]:
         """GET a page; returns status and body."""
@@ -146,11 +146,13 @@ def running(
     model: str = "m1",
     aliases: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
+    ready: bool = True,
     **more: object,
 ) -> Iterator[Gateway]:
-    """A gateway before these backends, ready for calls; stopped and its children gone at the end.
+    """A gateway before these backends; its children are gone at the end.
 
-    tiers: default: one, of all backends. Every tenant has one key with all scopes.
+    ready: wait until calls can be served. tiers: default: one, of all backends.
+    Every tenant has one key with all scopes.
     """
     made = {tenant: new_key() for tenant in tenants}
     scopes = ["inference", "operator", "finance", "auditor"]
@@ -172,7 +174,8 @@ def running(
     keys = {tenant: key for tenant, (key, _) in made.items()}
     gateway = Gateway(directory, config, keys, env or {})
     try:
-        gateway.wait_ready()
+        if ready:
+            gateway.wait_ready()
         yield gateway
     finally:
         gateway.kill()

@@ -100,15 +100,14 @@ class Scripted:
     """A backend in a thread of its own: a test puts answers into `script`, the next request takes the first.
 
     An answer is bytes, or a coroutine function like `Answer`; with the script empty it is `default`.
-    asked: the requests that came; left: how many clients had gone when an answer was to be written.
+    asked: the requests that came. port 0: a free one.
     """
 
-    def __init__(self, default: bytes, *, max_model_len: int = 4096) -> None:
+    def __init__(self, default: bytes | Answer, *, port: int = 0, max_model_len: int = 4096) -> None:
         self.default = default
         self.script: list[bytes | Answer] = []
         self.asked: list[Asked] = []
-        self.left = 0
-        self.port = 0
+        self.port = port
         self._max_model_len = max_model_len
         self.start()
 
