@@ -12,17 +12,19 @@ _READ_BYTES = 512
 class Signals:
     """While entered, SIGTERM, SIGINT and SIGCHLD do nothing but to become readable. Main thread only.
 
-    A child started meanwhile has the default handlers.
+    Until `hold` is called the first SIGTERM or SIGINT raises KeyboardInterrupt too: there is nobody yet who
+    reads. A child started meanwhile has the default handlers.
     """
 
     def __init__(self) -> None:
+        self._interrupting = True
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
 
     def __enter__(self) -> "Signals":
         self._wakeup_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._handlers = {number: signal.signal(number, _ignore) for number in HANDLED}
+        self._handlers = {number: signal.signal(number, self._handle) for number in HANDLED}
         return self
 
     def __exit__(
@@ -33,6 +35,10 @@ class Signals:
         signal.set_wakeup_fd(self._wakeup_fd)
         self._reader.close()
         self._writer.close()
+
+    def hold(self) -> None:
+        """From now on no signal interrupts: they are read."""
+        self._interrupting = False
 
     def fileno(self) -> int:
         """To wait on: readable when a signal has come."""
@@ -45,6 +51,8 @@ class Signals:
         except BlockingIOError:
             return []
 
-
-def _ignore(_number: int, _frame: object) -> None:
-    """A handler must be there for the signal to wake anybody up."""
+    def _handle(self, number: int, _frame: object) -> None:
+        """That there is a handler makes the signal readable."""
+        if self._interrupting and number in ENDING:
+            self._interrupting = False
+            raise KeyboardInterrupt

@@ -73,6 +73,8 @@ def run(
     try:
         with contextlib.ExitStack() as stack:
             return _run(config, url, stack, on_ready, worker)
+    except KeyboardInterrupt:  # before it was up
+        return EXIT_OK
     except StartError as error:
         sys.stderr.write(f"weighbridge: {error}\n")
         return error.code
@@ -97,17 +99,19 @@ def _run(
         store = stack.enter_context(contextlib.closing(_store(state_dir)))
         url = store.url
     caretaker = Caretaker(state_dir, url)
+    resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
     try:
         caretaker.tidy()
+        workplaces = [
+            Workplace(index, config.workers, Ports(main, ops), worker, resolved)
+            for index in range(config.workers)
+        ]
     except OSError as error:
-        raise StartError(f"the state directory {state_dir}: {_reason(error)}", code=EXIT_TAKEN) from error
+        where = error.filename or state_dir
+        raise StartError(f"cannot use {where}: {_reason(error)}", code=EXIT_TAKEN) from error
     caretaker.start()
     stack.callback(caretaker.close, FOLD_WAIT_S)
-    resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
-    workplaces = [
-        Workplace(index, config.workers, Ports(main, ops), worker, resolved)
-        for index in range(config.workers)
-    ]
+    signals.hold()
     return Supervisor(workplaces, signals, caretaker, store, lambda: on_ready(main.address)).serve()
 
 
@@ -202,7 +206,14 @@ class Supervisor:
                     log(logger, logging.INFO, "worker ready", worker=place.index, writer=writer)
                     self._count_ready(place.index)
                 case Behind():
-                    self._caretaker.poke()
+                    self._compare_all(place)
+
+    def _compare_all(self, behind: Workplace) -> None:
+        """A store that lost records of one journal has lost others' as well, of the dead and of the living."""
+        self._caretaker.poke()
+        for place in self._workplaces:
+            if place is not behind:
+                place.say(Behind())
 
     def _count_ready(self, index: int) -> None:
         news = index not in self._ready

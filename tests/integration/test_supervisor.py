@@ -1,6 +1,7 @@
 """The supervisor with real processes and sockets, and workers that only speak its protocol."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import signal
@@ -24,9 +25,11 @@ Start = Callable[..., "Supervised"]
 
 
 class Supervised:
-    """A supervisor as a child process. The store does not answer: no test here needs one."""
+    """A supervisor as a child process. Its store does not answer, unless it is to be the embedded one."""
 
-    def __init__(self, directory: pathlib.Path, behaviour: str, workers: int, listen: str) -> None:
+    def __init__(
+        self, directory: pathlib.Path, behaviour: str, workers: int, listen: str, *, embedded: bool = False
+    ) -> None:
         self.state_dir = directory / "state"
         self.config = directory / "config.json"
         self.config.write_bytes(
@@ -35,7 +38,7 @@ class Supervised:
                     listen=listen,
                     workers=workers,
                     state_dir=str(self.state_dir),
-                    redis=Redis(url=f"unix://{directory}/no-store"),
+                    redis=Redis(url=None if embedded else f"unix://{directory}/no-store"),
                     tenants=(Tenant(name="acme"),),
                     models=(Model(name="m", tiers=(Tier(backends=("b",)),)),),
                     backends=(Backend(name="b", url="http://127.0.0.1:1", model="m"),),
@@ -61,9 +64,14 @@ class Supervised:
 
     def ask(self) -> tuple[int, int]:
         """Connect; index and pid of the worker that answers."""
+        index, pid, _ = self.answer()
+        return index, pid
+
+    def answer(self) -> tuple[int, int, int]:
+        """Connect; index and pid of the worker that answers, and how often it was told of a mark behind."""
         with socket.create_connection(self.address, timeout=10) as connection, connection.makefile() as file:
-            index, pid = file.readline().split()
-        return int(index), int(pid)
+            index, pid, told = file.readline().split()
+        return int(index), int(pid), int(told)
 
     def pids(self, workers: int) -> dict[int, int]:
         """Index → pid of all workers."""
@@ -104,6 +112,22 @@ def test_a_killed_worker_is_restarted_and_its_journal_closed(start: Start) -> No
     eventually(lambda: len(list((one.state_dir / "pages").glob("*.page"))) == 2)
 
 
+def test_a_loss_that_one_worker_sees_is_told_to_the_others(start: Start) -> None:
+    one = start("behind", workers=2).ready()
+    speaker, _, _ = one.answer()
+
+    def another_was_told() -> bool:
+        index, _, told = one.answer()
+        return index != speaker and told > 0
+
+    eventually(another_was_told)
+
+
+def test_a_loss_is_not_told_to_who_saw_it(start: Start) -> None:
+    one = start("behind").ready()
+    assert {one.answer() for _ in range(20)} == {(0, one.ask()[1], 0)}
+
+
 def test_who_connects_while_a_worker_is_restarted_is_served_by_the_next(start: Start) -> None:
     one = start().ready()
     _, pid = one.ask()
@@ -121,6 +145,26 @@ def test_a_signal_ends_it_with_all_workers(start: Start, number: signal.Signals)
     found = directories(one.state_dir / "journal")
     assert len(found) == 2
     assert all(directory.complete and not directory.closed_by_salvage for directory in found)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_start_that_waits_for_the_store(
+    tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    store = tmp_path / "state" / "store"
+    store.mkdir(parents=True)
+    with (store / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as a store of an earlier start would hold it
+        one = Supervised(tmp_path, "serve", 1, "127.0.0.1:0", embedded=True)
+        eventually(lambda: has_open(one.process.pid, store / "lock"))
+        one.process.send_signal(number)
+        assert one.process.wait(5) == 0
+    assert one.log.read_text() == ""
+
+
+def has_open(pid: int, path: pathlib.Path) -> bool:
+    files = pathlib.Path(f"/proc/{pid}/fd").iterdir()
+    return any(file.is_symlink() and os.readlink(file) == str(path) for file in files)
 
 
 def test_a_second_signal_kills_workers_that_do_not_end(start: Start) -> None:
@@ -190,11 +234,11 @@ def test_a_gateway_of_the_same_user_does_not_share_its_port(start: Start, tmp_pa
 
 def test_a_locked_state_directory_is_one_line_and_status_3(start: Start) -> None:
     first = start().ready()
-    log_before = first.log.read_text()
     second = start()
     assert second.process.wait(20) == 3
-    added = second.log.read_text().removeprefix(log_before)
-    assert added == f"weighbridge: the state directory {first.state_dir} is in use by another weighbridge\n"
+    # The first one's log lines are in the same file, and are JSON.
+    said = [line for line in second.log.read_text().splitlines() if not line.startswith("{")]
+    assert said == [f"weighbridge: the state directory {first.state_dir} is in use by another weighbridge"]
 
 
 def test_a_state_directory_that_cannot_be_made_is_one_line_and_status_3(
