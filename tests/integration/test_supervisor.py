@@ -163,8 +163,7 @@ def test_a_signal_ends_a_start_that_waits_for_the_store(
 
 
 def has_open(pid: int, path: pathlib.Path) -> bool:
-    files = pathlib.Path(f"/proc/{pid}/fd").iterdir()
-    return any(file.is_symlink() and os.readlink(file) == str(path) for file in files)
+    return any(os.path.realpath(file) == str(path) for file in pathlib.Path(f"/proc/{pid}/fd").iterdir())
 
 
 def test_a_second_signal_kills_workers_that_do_not_end(start: Start) -> None:
