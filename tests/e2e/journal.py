@@ -1,20 +1,11 @@
-"""Reads a journal from its files, with nothing but the standard library.
-
-It is the outside judge of what the gateway wrote: it imports nothing of ours.
-"""
+"""What a gateway's journal says was used: read from its files by the oracle, which imports nothing of ours."""
 
 import collections.abc
 import dataclasses
-import hashlib
-import json
 import pathlib
-import typing
 
-Line = dict[str, typing.Any]
-
-
-class BrokenChain(ValueError):
-    """A line does not continue the one before it."""
+from tests.oracle import journal
+from tests.oracle.journal import Line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,22 +19,12 @@ class Tokens:
         return Tokens(self.prompt - other.prompt, self.completion - other.completion)
 
 
-def lines(state_dir: pathlib.Path) -> collections.abc.Iterator[Line]:
-    """All lines of all writers, each writer's in order; one counts with its newline. Raises BrokenChain."""
-    for directory in sorted((state_dir / "journal").iterdir()):
-        seq, leaf = 0, "0" * 64
-        for segment in sorted(directory.glob("*.jsonl")):  # digits sort before salvage.jsonl
-            for raw in segment.read_bytes().split(b"\n")[:-1]:
-                line = json.loads(raw)
-                if (line["seq"], line["prev"]) != (seq + 1, leaf):
-                    raise BrokenChain(f"{segment.name}: line {line['seq']} behind line {seq}")
-                seq, leaf = line["seq"], hashlib.sha256(b"\0" + raw).hexdigest()
-                yield line
-
-
 def records(state_dir: pathlib.Path) -> dict[str, Line]:
-    """Call records by request id, for callers who never use one twice."""
-    calls = [line for line in lines(state_dir) if line["kind"] == "call"]
+    """Call records by request id, for callers who never use one twice; the chain holds, too."""
+    writers = journal.read(state_dir / "journal")
+    faults = [str(fault) for writer in writers for fault in writer.faults]
+    assert not faults, faults
+    calls = list(journal.calls(writers))
     found = {call["request_id"]: call for call in calls}
     assert len(found) == len(calls), "more than one record of a request"
     return found

@@ -22,6 +22,7 @@ from tests.e2e.engine import MAX_MODEL_LEN, SLOTS
 from tests.e2e.environment import MODEL
 from tests.e2e.gateway import Gateway, gateway
 from tests.e2e.journal import Tokens
+from tests.oracle.journal import Line
 from tests.support import captures
 from tests.support.tap import Passed, Tap
 
@@ -58,7 +59,7 @@ class Session:
     ended: Part
     many_choices: Part
     left: Part
-    records: dict[str, journal.Line]
+    records: dict[str, Line]
     front: dict[str, Passed]
     back: dict[str, Passed]
     exported: subprocess.CompletedProcess[str]

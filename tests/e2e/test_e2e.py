@@ -14,8 +14,9 @@ from tests.e2e import journal
 from tests.e2e.capture import Case
 from tests.e2e.client import Answer
 from tests.e2e.environment import MODEL
-from tests.e2e.journal import Line, Tokens
+from tests.e2e.journal import Tokens
 from tests.e2e.session import LEFT, Part, Session
+from tests.oracle.journal import Line
 from tests.support import captures
 from tests.support.captures import Response
 from tests.support.tap import Passed
