@@ -9,7 +9,7 @@ class UsageSource(enum.StrEnum):
     """Where the counts of a `Usage` come from."""
 
     REPORTED = "reported"  # the backend's own usage object
-    UNKNOWN = "unknown"  # nothing to go on; the ledger must not bill it
+    UNKNOWN = "unknown"  # nothing to go on; tokens that nobody counted are not billed
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
