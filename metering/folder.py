@@ -20,7 +20,7 @@ from metering.store import EVICTION_WANTED, Store
 CHUNK_LINES = 1_000
 """Lines that are read and posted in one go; so a batch has at most as many records."""
 PASSES_MAX = 3
-"""Readings of one directory in one go; each is needed only where somebody else moved a mark meanwhile."""
+"""Readings of a directory in one go; a second is needed only where a mark was moved meanwhile."""
 
 logger = logging.getLogger("weighbridge.ledger")
 
@@ -55,36 +55,47 @@ class Folder:
     async def fold(self, directories: Iterable[Directory]) -> int:
         """Bring the store up to the end of each directory; those not complete are left alone.
 
-        returns: how many (tenant, directory) streams are behind still: the stopped ones, and those
-            whose mark others kept moving.
+        returns: how many (tenant, directory) streams are behind still: those that are stopped, and
+            those that a store which loses its records, or other folders, kept moving.
         Raises StoreUnavailable, and OSError if a directory can't be read; a repeat goes on from there.
         """
-        known = {}
+        known: dict[str, Directory] = {}
         for directory in directories:
             if directory.writer in self._lasts or await asyncio.to_thread(self._learn, directory):
                 known[directory.writer] = directory
         await self._check_eviction()
+        stopped: dict[tuple[str, str], Stopped] = {}
+        behind = await self._compare(known, stopped)
+        passes = 0
+        while behind and passes < PASSES_MAX:
+            for writer, marks in behind.items():
+                replay = await read_again(self._store, known[writer], marks)
+                stopped |= {(tenant, writer): stop for tenant, stop in replay.stopped.items()}
+            behind = await self._compare(known, stopped)
+            passes += 1
+        self._name(stopped)
+        return len(stopped) + sum(map(len, behind.values()))
+
+    async def _compare(
+        self, known: Iterable[str], stopped: dict[tuple[str, str], Stopped]
+    ) -> dict[str, dict[str, Mark]]:
+        """Where the store is not at the end of these writers' directories: writer → tenant → mark.
+
+        Leaves out what is stopped; adds to that what the store holds there but is no mark.
+        """
         asked: dict[str, list[str]] = {}
         for writer in known:
             for tenant in self._lasts[writer]:
                 asked.setdefault(tenant, []).append(writer)
-
         behind: dict[str, dict[str, Mark]] = {}
-        stopped: dict[tuple[str, str], Stopped] = {}
         for (tenant, writer), found in (await self._store.marks(asked)).items():
             if isinstance(found, Refused):
                 stopped[tenant, writer] = Stopped(
                     tenant=tenant, writer=writer, reason=found.reason, where=found.where
                 )
-            elif found != self._lasts[writer][tenant]:
+            elif found != self._lasts[writer][tenant] and (tenant, writer) not in stopped:
                 behind.setdefault(writer, {})[tenant] = found
-        left = 0
-        for writer, marks in behind.items():
-            more, unfinished = await catch_up(self._store, known[writer], marks)
-            stopped |= {(tenant, writer): stop for tenant, stop in more.items()}
-            left += len(unfinished)
-        self._name(stopped)
-        return left + len(stopped)
+        return behind
 
     async def _check_eviction(self) -> None:
         if self._store.connections == self._connections:
@@ -110,24 +121,6 @@ class Folder:
             if self.stopped.get(stream) != stop:
                 log_stopped(stop)
         self.stopped = stopped
-
-
-async def catch_up(
-    store: Store, directory: Directory, marks: Mapping[str, Mark]
-) -> tuple[dict[str, Stopped], dict[str, Mark]]:
-    """Fold a directory for these tenants, each from its mark in the store to the end.
-
-    returns: by tenant, the streams that stopped, and the marks of those that somebody else kept moving.
-    Raises StoreUnavailable, OSError.
-    """
-    stopped: dict[str, Stopped] = {}
-    passes = 0
-    while marks and passes < PASSES_MAX:
-        replay = await read_again(store, directory, marks)
-        stopped |= replay.stopped
-        marks = replay.again
-        passes += 1
-    return stopped, dict(marks)
 
 
 async def read_again(

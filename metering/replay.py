@@ -43,7 +43,8 @@ class Replay:
     marks: where each tenant is in the store; other tenants are left alone.
 
     Afterwards each tenant is in one of: `at` (folded up to there), `again` (the store has moved away:
-    read once more from that mark), `stopped`.
+    read once more from that mark), `stopped`. fell: the store fell behind what it had acknowledged
+    meanwhile, so others' records are lost as well.
     """
 
     def __init__(self, writer: str, marks: Mapping[str, Mark]) -> None:
@@ -51,6 +52,7 @@ class Replay:
         self.writer = writer
         self.at = dict(marks)
         self.again: dict[str, Mark] = {}
+        self.fell = False
         self.stopped: dict[str, Stopped] = {}
         self._unmet = {tenant for tenant, at in marks.items() if at != START}
 
@@ -91,6 +93,7 @@ class Replay:
                 if at.seq == batch.last.seq:
                     self._fork(tenant)
             case Gap(at):
+                self.fell |= at.seq < batch.prev.seq
                 del self.at[tenant]
                 self.again[tenant] = at
             case _:

@@ -181,6 +181,11 @@ class Shipper:
         self._synced_seq = seq
         self._wake.set()
 
+    def compare(self) -> None:
+        """Ask for all marks at once: the store has lost records of somebody else."""
+        self._probe_at_s = 0.0
+        self._wake.set()
+
     # The store's side
 
     async def __aenter__(self) -> "Shipper":
@@ -269,10 +274,9 @@ class Shipper:
             self._streams[tenant].stop(stop)
         for tenant, at in replay.at.items():
             self._streams[tenant].move(at)
-        fell = False
         for tenant, at in replay.again.items():
-            fell |= self._streams[tenant].moved_away(at)
-        self._settle(fell)
+            self._streams[tenant].moved_away(at)
+        self._settle(replay.fell)
         return replay.at != marks
 
     async def _ship(self) -> bool:

@@ -5,7 +5,7 @@ import contextlib
 import io
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -16,7 +16,7 @@ from metering.ledger import RANGE_MAX, START, Balances, Batch, Done, Gap, Mark, 
 from metering.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR
 from tests.support import lines
-from tests.support.ledgers import Sums, folded, is_above, random_directory
+from tests.support.ledgers import folded, is_above, random_directory
 from tests.support.valkey import Valkey
 
 pytestmark = pytest.mark.integration
@@ -329,12 +329,6 @@ def test_a_url_of_no_store() -> None:
 # The whole store against journals, and mutants of the script
 
 
-async def fold(client: Store, directories: list, valkey: Valkey) -> AsyncIterator[Sums]:
-    for _ in range(4):
-        await Folder(client).fold(directories)
-        yield {key: int(value) for key, value in held(valkey).values.items()}
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_losses_and_old_copies_are_healed(embedded: Embedded, valkey: Valkey, seed: int) -> None:
     """FLUSHALL; one tenant's keys deleted; all of them, or one tenant's, as they were once (DUMP, RESTORE)."""
@@ -342,21 +336,15 @@ def test_losses_and_old_copies_are_healed(embedded: Embedded, valkey: Valkey, se
     directories = [random_directory(rng, f"w{index}", 30) for index in range(3)]
     limit = folded(directories)
 
-    def copied(pattern: str) -> dict[str, bytes]:
-        return {key: valkey.ask("DUMP", key, raw=True) for key in valkey.ask("KEYS", pattern)}
-
     async def scenario(client: Store) -> None:
         early = [directory.copy() for directory in directories]
         for directory in early:
             del directory.lines[rng.randrange(1, 20) :]
         await Folder(client).fold(early)
         for pattern in ("*", "wb:1:{acme}*", "*", "wb:1:{globex}*"):
-            copy = copied(pattern) if rng.random() < 0.7 else {}
+            copy = valkey.copy(pattern) if rng.random() < 0.7 else {}
             await Folder(client).fold(directories)
-            for key in valkey.ask("KEYS", pattern):
-                valkey.ask("DEL", key)
-            for key, dump in copy.items():
-                valkey.ask("RESTORE", key, "0", dump)
+            valkey.put_back(pattern, copy)
             assert not is_above({key: int(v) for key, v in held(valkey).values.items()}, limit)
             assert await Folder(client).fold(directories) == 0
             assert {key: int(value) for key, value in held(valkey).values.items()} == limit

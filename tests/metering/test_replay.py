@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.ledger import START, Balances, Done, Gap, Mark, Refused
+from metering.ledger import START, Balances, Done, Gap, Mark, Posted, Refused
 from metering.replay import Replay, Stopped
 from tests.support import lines
 from tests.support.ledgers import TENANTS, MemoryDirectory, folded, random_directory
@@ -114,6 +114,19 @@ def test_a_mark_that_moves_away_is_left_to_the_next_reading() -> None:
     replay.end()
     assert replay.again == {"acme": directory.marks("acme")[0]}
     assert replay.at == {"globex": directory.marks("globex")[0]}
+
+
+def test_a_store_that_falls_behind_meanwhile_is_noticed() -> None:
+    directory = directory_of("acme", "acme", "acme")
+    replay = Replay("w", {"acme": START})
+    for line in directory.lines[:2]:
+        (batch,) = replay.cut([line])
+        replay.answered(batch, Posted())
+    assert not replay.fell
+    (batch,) = replay.cut(directory.lines[2:])
+    replay.answered(batch, Gap(START))
+    assert replay.fell
+    assert replay.again == {"acme": START}
 
 
 def test_the_same_place_with_another_leaf_is_a_fork() -> None:

@@ -1,8 +1,10 @@
 """Asking a Redis or a Valkey on a unix socket, by hand: what tests learn of a store they learn here."""
 
+import fnmatch
 import socket
 import types
 import urllib.parse
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -39,6 +41,28 @@ class Valkey:
             b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
         )
         return self._reply(raw)
+
+    def ask_at_once(self, *commands: Sequence[str | bytes], raw: bool = False) -> list[Any]:
+        """Send commands as one transaction; return their replies."""
+        self.ask("MULTI")
+        for command in commands:
+            self.ask(*command)
+        return list(self.ask("EXEC", raw=raw))
+
+    def copy(self, pattern: str) -> dict[str, bytes]:
+        """Keys as they are at one moment, for `put_back`."""
+        keys = self.ask("KEYS", pattern)
+        return dict(zip(keys, self.ask_at_once(*(("DUMP", key) for key in keys), raw=True), strict=True))
+
+    def put_back(self, pattern: str, copy: Mapping[str, bytes]) -> None:
+        """Replace all keys of this pattern by those of a copy that have it, at one moment."""
+        deleted = [("DEL", key) for key in self.ask("KEYS", pattern)]
+        copied = [
+            ("RESTORE", key, "0", dump, "REPLACE")
+            for key, dump in copy.items()
+            if fnmatch.fnmatchcase(key, pattern)
+        ]
+        self.ask_at_once(*deleted, *copied)
 
     def _reply(self, raw: bool) -> Any:
         line = self._file.readline()
