@@ -63,7 +63,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the workers this is, and whom it tells what.
 
     ready: called with the writer id when calls can be taken; behind: a ledger mark fell behind what the
-    store had acknowledged; dead: the journal cannot be written, the process must end.
+    store had acknowledged; on_behind: takes what is to be called when another worker's mark has; dead: the
+    journal cannot be written, the process must end.
     """
 
     index: int
@@ -72,6 +73,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: str
     ready: Callable[[str], None]
     behind: Callable[[], None]
+    on_behind: Callable[[Callable[[], None]], None]
     dead: Callable[[], None]
 
 
@@ -135,6 +137,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     )
     recorder.on_synced(shipper.synced)
     await stack.enter_async_context(shipper)
+    worker.on_behind(shipper.compare)
     stack.push_async_callback(recorder.stop)
 
     seats = Seats(

@@ -2,7 +2,8 @@
 
     worker → supervisor     ready <writer>     it takes calls, under this writer's name
                             behind             a ledger mark fell behind what the store had acknowledged
-    supervisor → worker     drain              take no more calls, end when those under way have ended
+    supervisor → worker     behind             another worker's mark fell behind
+                            drain              take no more calls, end when those under way have ended
 
 The end of the stream says something too: the other one is gone.
 """
@@ -70,8 +71,13 @@ def _decode(line: bytes) -> Message:
 class Line:
     """A worker's end. What it says after the supervisor has gone is lost, and nobody misses it."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, listener: "_Listener") -> None:
         self._transport = transport
+        self._listener = listener
+
+    def on_behind(self, callback: Callable[[], None]) -> None:
+        """Call this from now on at each `behind`; what came before is forgotten."""
+        self._listener.on_behind = callback
 
     def ready(self, writer: str) -> None:
         """Calls are taken, under this writer's name."""
@@ -88,6 +94,7 @@ class Line:
 
 class _Listener(asyncio.Protocol):
     def __init__(self, on_drain: Callable[[], None], on_end: Callable[[], None]) -> None:
+        self.on_behind: Callable[[], None] = lambda: None
         self._on_drain = on_drain
         self._on_end = on_end
         self._decoder = Decoder()
@@ -95,8 +102,11 @@ class _Listener(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
-            assert isinstance(message, Drain)
-            self._on_drain()
+            if isinstance(message, Behind):
+                self.on_behind()
+            else:
+                assert isinstance(message, Drain)
+                self._on_drain()
 
     def eof_received(self) -> None:
         self._end()
@@ -116,7 +126,7 @@ async def connect(fd: int, *, on_drain: Callable[[], None], on_end: Callable[[],
 
     on_drain: called at each `drain`; on_end: called once, when the supervisor has gone.
     """
-    transport, _ = await asyncio.get_running_loop().create_connection(
+    transport, listener = await asyncio.get_running_loop().create_connection(
         lambda: _Listener(on_drain, on_end), sock=socket.socket(fileno=fd)
     )
-    return Line(transport)
+    return Line(transport, listener)

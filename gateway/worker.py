@@ -84,6 +84,7 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         redis_url=config.redis.url,
         ready=line.ready,
         behind=line.behind,
+        on_behind=line.on_behind,
         dead=dead,
     )
     main_app, ops_app = create_apps(worker)

@@ -5,6 +5,7 @@ A process is started by exec and inherits four descriptors: the configuration as
 and one end of the control pair (gateway/control.py).
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gateway.control import Decoder, Message
+from gateway.control import Decoder, Message, encode
 from gateway.restarts import Restarts
 from gateway.sockets import Port
 
@@ -109,6 +110,14 @@ class Workplace:
         except ConnectionResetError:  # it died with something unread
             return None
         return self._decoder.feed(data) if data else None
+
+    def say(self, message: Message) -> None:
+        """Tell the process something, if there is one that listens."""
+        if self.control is not None:
+            with contextlib.suppress(
+                OSError
+            ):  # it is dying, or has not read for so long that it is as good as dead
+                self.control.send(encode(message))
 
     def ended(self) -> bool:
         """Has the process ended? `clear` is then to be called."""

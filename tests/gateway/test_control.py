@@ -57,6 +57,7 @@ async def _worker_hears(said: bytes, *, unread: bool = False) -> list[str]:
 
     ours, theirs = socket.socketpair()
     line = await control.connect(theirs.detach(), on_drain=lambda: heard.append("drain"), on_end=on_end)
+    line.on_behind(lambda: heard.append("behind"))
     if unread:
         line.ready(WRITER)
     ours.sendall(said)
@@ -66,7 +67,8 @@ async def _worker_hears(said: bytes, *, unread: bool = False) -> list[str]:
     return heard
 
 
-def test_a_worker_hears_of_a_drain_and_once_of_the_end() -> None:
+def test_a_worker_hears_what_it_is_told_and_once_of_the_end() -> None:
+    assert asyncio.run(_worker_hears(encode(Behind()) + encode(Drain()))) == ["behind", "drain", "end"]
     assert asyncio.run(_worker_hears(b"")) == ["end"]
     assert asyncio.run(_worker_hears(encode(Drain()) * 2)) == ["drain", "drain", "end"]
     assert asyncio.run(_worker_hears(b"", unread=True)) == ["end"]  # the kernel makes a reset of that

@@ -260,6 +260,20 @@ def test_a_new_connection_is_a_reason_to_ask() -> None:
     run(scenario)
 
 
+def test_who_is_told_of_a_loss_asks_at_once() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        async with live.shipper:
+            live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            live.store.balances = Balances()
+            live.shipper.compare()
+            await eventually(live.is_shipped)
+
+    run(scenario)
+
+
 def test_each_probe_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipper, "PROBE_S", 0.01)
 

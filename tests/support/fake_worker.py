@@ -1,5 +1,6 @@
 """A worker that takes no calls: it speaks the control protocol, has a journal and a page, and answers
-each connection with one line, "<index> <pid>". Started by a supervisor under test in place of the real one.
+each connection with one line, "<index> <pid> <told>": how often it was told of a mark that fell behind.
+Started by a supervisor under test in place of the real one.
 
 How it behaves is its first argument:
 
@@ -20,7 +21,7 @@ import signal
 import socket
 import sys
 
-from gateway.control import Behind, Decoder, Ready, encode
+from gateway.control import Behind, Decoder, Drain, Ready, encode
 from tests.support import lines, writers
 
 
@@ -51,7 +52,7 @@ def main() -> int:
 
 
 def serve(args: argparse.Namespace, line: socket.socket, wake: socket.socket, stopping: list[int]) -> None:
-    decoder = Decoder()
+    decoder, told = Decoder(), 0
     with selectors.DefaultSelector() as selector:
         for fd in filter(None, (args.socket_fd, args.ops_fd)):
             selector.register(socket.socket(fileno=fd), selectors.EVENT_READ)
@@ -63,12 +64,14 @@ def serve(args: argparse.Namespace, line: socket.socket, wake: socket.socket, st
                     wake.recv(64)
                 elif key.fileobj is line:
                     data = line.recv(64)
-                    if not data or decoder.feed(data):
+                    messages = decoder.feed(data)
+                    if not data or any(isinstance(message, Drain) for message in messages):
                         return
+                    told += sum(isinstance(message, Behind) for message in messages)
                 else:
                     connection, _ = key.fileobj.accept()  # type: ignore[union-attr]
                     with connection:
-                        connection.sendall(f"{args.index} {os.getpid()}\n".encode())
+                        connection.sendall(f"{args.index} {os.getpid()} {told}\n".encode())
                     if args.behaviour == "behind":
                         line.sendall(encode(Behind()))
 
