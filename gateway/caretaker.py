@@ -76,8 +76,10 @@ class Caretaker:
             due_s = time.monotonic()
             closing = False
             while not closing:
-                poked = self._poked.wait(PING_S)
-                self._poked.clear()
+                self._poked.wait(PING_S)
+                poked = self._poked.is_set()  # not what `wait` says: a poke may come just as it gives up
+                if poked:
+                    self._poked.clear()
                 closing = self._closing
                 if runner.run(self._is_reconnected()) or poked or time.monotonic() >= due_s:
                     due_s = time.monotonic() + ROUND_S

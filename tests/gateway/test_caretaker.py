@@ -1,0 +1,45 @@
+"""The caretaker's thread: whoever pokes it is heard, whenever the poke comes."""
+
+import pathlib
+import threading
+
+import pytest
+
+from gateway import caretaker
+from gateway.caretaker import Caretaker
+from metering.journal import Directory
+from tests.support import journals
+from tests.support.gateway import eventually
+
+
+class PokedAsTheWaitGivesUp(threading.Event):
+    """Once `late` is set, an event that is set when a wait's time is over and its answer already fixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        answer = super().wait(timeout)
+        if self.late.is_set():
+            self.late.clear()
+            self.set()
+        return answer
+
+
+def test_a_poke_just_as_the_wait_gives_up_is_heard(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caretaker, "PING_S", 0.01)
+    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store")
+    poked = PokedAsTheWaitGivesUp()
+    monkeypatch.setattr(keeper, "_poked", poked)
+    keeper.start()
+    try:
+        eventually((tmp_path / "pages" / "gone").exists)  # its first round is over
+        makes = [journals.start(), journals.admitted(f"{journals.WRITER}-1")]
+        directory = Directory(journals.write_directory(tmp_path / "journal", makes))
+        poked.late.set()
+        eventually(lambda: directory.closed_by_salvage, within_s=caretaker.ROUND_S / 3)
+    finally:
+        keeper.close(5)
