@@ -18,8 +18,8 @@ from metering.usage import UNKNOWN, Usage, UsageSource
 HOLD_BYTES_MAX = 4 * 1024
 """An unfinished event is held this long at most: the usage event and [DONE] are shorter."""
 
-COUNT_MAX = 2**53
-"""A larger token count is no count: JSON readers would disagree on its value."""
+COUNT_MAX = 10**9
+"""A larger token count is no count: no model has such a context, and one lying backend must not fill a ledger."""
 
 ANSWER_PART = {"chat": "message", "completions": "text"}
 """Operation → what each choice of a sized answer holds."""
