@@ -83,9 +83,15 @@ class Caretaker:
                 closing = self._closing
                 if runner.run(self._is_reconnected()) or poked or time.monotonic() >= due_s:
                     due_s = time.monotonic() + ROUND_S
-                    self._tidy_if_possible()
-                    runner.run(self._fold())
+                    self._round(runner)
             runner.run(self._store.close())
+
+    def _round(self, runner: asyncio.Runner) -> None:
+        try:
+            self._tidy_if_possible()
+            runner.run(self._fold())
+        except Exception as error:  # noqa: BLE001  our own mistake in one round must not be the end of all care
+            log(logger, logging.ERROR, "fault in the caretaker", error=repr(error))
 
     def _tidy_if_possible(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The caretaker's thread: whoever pokes it is heard, whenever the poke comes."""
+"""The caretaker's thread: whoever pokes it is heard, and one bad round is not its end."""
 
 import pathlib
 import threading
@@ -25,6 +25,35 @@ class PokedAsTheWaitGivesUp(threading.Event):
             self.late.clear()
             self.set()
         return answer
+
+
+class FaultyFolder:
+    """A folder that fails in a way that nobody thought of, the first time."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    async def fold(self, _directories: object) -> int:
+        self.rounds += 1
+        if self.rounds == 1:
+            raise LookupError("of our own making")
+        return 0
+
+
+def test_a_fault_in_one_round_is_logged_and_the_next_one_comes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store")
+    folder = FaultyFolder()
+    monkeypatch.setattr(keeper, "_folder", folder)
+    keeper.start()
+    try:
+        eventually(lambda: folder.rounds == 1)
+        keeper.poke()
+        eventually(lambda: folder.rounds == 2)
+    finally:
+        keeper.close(5)
+    assert "fault in the caretaker" in caplog.text
 
 
 def test_a_poke_just_as_the_wait_gives_up_is_heard(
