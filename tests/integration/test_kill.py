@@ -49,7 +49,8 @@ def test_nothing_is_lost_or_doubled_when_processes_are_killed(
 ) -> None:
     with capsys.disabled():
         print(f"\n{_figures(run, kept)}")
-    assert [each.faults for each in run.rounds] == [[]] * len(VICTIMS)
+    faults = [each.faults for each in run.rounds]
+    assert faults == [[]] * len(VICTIMS), "\n".join(run.warnings())
     assert evidence.judge(kept) == []
 
 

@@ -207,6 +207,10 @@ class KillRun:
     def _backends(self) -> list[dict[str, Any]]:
         return [entry for server in self._servers for entry in server.log()]
 
+    def warnings(self) -> list[str]:
+        """What the gateway's log holds above `info`: to be shown with a failure."""
+        return [line for line in self.front.log.read_text().splitlines() if '"level":"info"' not in line]
+
     def keep(self, evidence: pathlib.Path) -> None:
         """Take the last scrape, end the gateway, and put everything into a directory (tests/oracle/evidence.py)."""
         self.scraper.stop()
