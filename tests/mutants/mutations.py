@@ -2,11 +2,12 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from metering import gone
-from metering.folder import Folder
+from metering.folder import Directory, Folder
 from metering.journal import Journal
+from metering.store import Store
 
 LATE_S = 0.2
 """A killed process keeps what it has written, so to be seen a write must come turns later, not one."""
@@ -48,4 +49,53 @@ def dead_not_counted() -> None:
     gone.counted = lambda _pages_dir, _directory: {}
 
 
-MUTATIONS = {each.__name__: each for each in (release_before_write, dead_not_folded, dead_not_counted)}
+def dead_folded_once() -> None:
+    """What has been folded of a dead writer is never compared with the store again."""
+    fold = Folder.fold
+    folded: set[str] = set()
+
+    async def fold_new(folder: Folder, directories: Iterable[Directory]) -> int:
+        new = [each for each in directories if each.writer not in folded]
+        left = await fold(folder, new)
+        folded.update(each.writer for each in new if each.complete)
+        return left
+
+    Folder.fold = fold_new
+
+
+def predecessor_not_asked_for() -> None:
+    """The store takes a batch whatever came before it."""
+    _edit_script(_GAP, "")
+
+
+def gap_counted() -> None:
+    """The store adds up a batch that does not fit, and asks for it again."""
+    add = "for i = 4, #ARGV, 3 do redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2]) end\n"
+    _edit_script(_GAP, _GAP.replace("then\n", "then\n" + add))
+
+
+_GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
+
+
+def _edit_script(old: str, new: str) -> None:
+    init = Store.__init__
+
+    def init_edited(store: Store, *args: object, **options: object) -> None:
+        init(store, *args, **options)
+        assert store._script.count(old) == 1
+        store._script = store._script.replace(old, new)
+
+    Store.__init__ = init_edited
+
+
+MUTATIONS = {
+    each.__name__: each
+    for each in (
+        release_before_write,
+        dead_not_folded,
+        dead_not_counted,
+        dead_folded_once,
+        predecessor_not_asked_for,
+        gap_counted,
+    )
+}

@@ -21,8 +21,8 @@ from tests.oracle import join, journal, ledger
 from tests.oracle.faults import Fault
 from tests.oracle.journal import Writer
 from tests.oracle.resp import Connection
-from tests.support import gateway, simulator
-from tests.support.gateway import ROOT, Gateway, eventually
+from tests.support import gateway, mutants, simulator
+from tests.support.gateway import Gateway, eventually
 from tests.support.scraper import Scraper
 from tests.support.streamload import Entry, Load, Target
 
@@ -245,8 +245,7 @@ def running(directory: pathlib.Path, seed: int, mutant: str | None = None) -> It
     """Start everything; it is ended on leaving. mutant: a break of tests/mutants/mutations.py."""
     env = {OURS: str(directory)}
     if mutant is not None:
-        mutants = ROOT / "tests" / "mutants"
-        env |= {"PYTHONPATH": f"{mutants}{os.pathsep}{ROOT}", "KILL_TEST_MUTANT": mutant}
+        env |= mutants.environment(mutant)
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(simulator.running(settings)) for settings in FLEET]
         backends = [
