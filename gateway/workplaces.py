@@ -114,9 +114,8 @@ class Workplace:
     def say(self, message: Message) -> None:
         """Tell the process something, if there is one that listens."""
         if self.control is not None:
-            with contextlib.suppress(
-                OSError
-            ):  # it is dying, or has not read for so long that it is as good as dead
+            # It is dying, or has not read for so long that it is as good as dead.
+            with contextlib.suppress(OSError):
                 self.control.send(encode(message))
 
     def ended(self) -> bool:
