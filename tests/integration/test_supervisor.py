@@ -153,9 +153,10 @@ def test_a_signal_ends_a_start_that_waits_for_the_store(
 ) -> None:
     store = tmp_path / "state" / "store"
     store.mkdir(parents=True)
-    with (store / "lock").open("wb") as lock:
+    with contextlib.ExitStack() as stack, (store / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as a store of an earlier start would hold it
         one = Supervised(tmp_path, "serve", 1, "127.0.0.1:0", embedded=True)
+        stack.callback(one.process.kill)
         eventually(lambda: has_open(one.process.pid, store / "lock"))
         one.process.send_signal(number)
         assert one.process.wait(5) == 0
@@ -163,7 +164,11 @@ def test_a_signal_ends_a_start_that_waits_for_the_store(
 
 
 def has_open(pid: int, path: pathlib.Path) -> bool:
-    return any(os.path.realpath(file) == str(path) for file in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+    for file in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(file) == str(path):
+                return True
+    return False
 
 
 def test_a_second_signal_kills_workers_that_do_not_end(start: Start) -> None:
