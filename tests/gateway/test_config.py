@@ -154,7 +154,7 @@ ONE_MISTAKE = [
     ),
     ('prompt: "0.15"', 'prompt: "1e3"', 16, "models[0].rate_cards[0].prompt: '1e3' is no amount in USD"),
     ('prompt: "0.15"', 'prompt: "0.0000000000001"', 16, "models[0].rate_cards[0].prompt: 0.0000000000001 USD is finer"),
-    ("      - family: inf2\n        prompt", "      - prompt", 15, "models[0].rate_cards[0]: must have one of family and"),
+    ("      - family: inf2\n        prompt", "      - prompt", 15, "models[0].rate_cards[0]: must have one of family"),
     ("date: 2026-11-01", "date: 2026-13-01", 18, "models[0].rate_cards[0].date: '2026-13-01' is no date"),
     ("date: 2026-11-01", "date: 20261101", 18, 'models[0].rate_cards[0].date: must be a string; put it in quotes'),
     ("date: 2026-11-01", "date: '20261101'", 18, "models[0].rate_cards[0].date: '20261101' is no date: not of"),
