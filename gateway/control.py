@@ -3,7 +3,6 @@
     worker → supervisor     ready <writer>     it takes calls, under this writer's name
                             behind             a ledger mark fell behind what the store had acknowledged
     supervisor → worker     behind             another worker's mark fell behind
-                            drain              take no more calls, end when those under way have ended
 
 The end of the stream says something too: the other one is gone.
 """
@@ -26,11 +25,7 @@ class Behind(NamedTuple):
     """The store lost what it had acknowledged: all journals are to be compared with it at once."""
 
 
-class Drain(NamedTuple):
-    """End, when the calls under way have ended."""
-
-
-Message = Ready | Behind | Drain
+Message = Ready | Behind
 
 
 class ControlError(ValueError):
@@ -62,8 +57,6 @@ def _decode(line: bytes) -> Message:
             return Ready(writer.decode("ascii", "replace"))
         case [b"behind"]:
             return Behind()
-        case [b"drain"]:
-            return Drain()
         case _:
             raise ControlError(f"no message: {line[:LINE_BYTES_MAX]!r}")
 
@@ -93,20 +86,16 @@ class Line:
 
 
 class _Listener(asyncio.Protocol):
-    def __init__(self, on_drain: Callable[[], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, on_end: Callable[[], None]) -> None:
         self.on_behind: Callable[[], None] = lambda: None
-        self._on_drain = on_drain
         self._on_end = on_end
         self._decoder = Decoder()
         self._ended = False
 
     def data_received(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
-            if isinstance(message, Behind):
-                self.on_behind()
-            else:
-                assert isinstance(message, Drain)
-                self._on_drain()
+            assert isinstance(message, Behind)
+            self.on_behind()
 
     def eof_received(self) -> None:
         self._end()
@@ -121,12 +110,9 @@ class _Listener(asyncio.Protocol):
             self._on_end()
 
 
-async def connect(fd: int, *, on_drain: Callable[[], None], on_end: Callable[[], None]) -> Line:
-    """Take over a worker's end of the pair.
-
-    on_drain: called at each `drain`; on_end: called once, when the supervisor has gone.
-    """
+async def connect(fd: int, *, on_end: Callable[[], None]) -> Line:
+    """Take over a worker's end of the pair. on_end: called once, when the supervisor has gone."""
     transport, listener = await asyncio.get_running_loop().create_connection(
-        lambda: _Listener(on_drain, on_end), sock=socket.socket(fileno=fd)
+        lambda: _Listener(on_end), sock=socket.socket(fileno=fd)
     )
     return Line(transport, listener)

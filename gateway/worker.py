@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
 
 
 def server(app: object, *, lifespan: str) -> Server:
-    """uvicorn as perf.md recommends it: httptools, no access log, no proxy headers."""
+    """uvicorn with what costs least: httptools, no access log, no proxy headers."""
     return Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def server(app: object, *, lifespan: str) -> Server:
 
 
 async def serve(args: argparse.Namespace, config: Config) -> int:
-    """Serve until SIGTERM, a `drain` message, or the end of the supervisor. returns: the exit code."""
+    """Serve until SIGTERM or the end of the supervisor. returns: the exit code."""
     assert config.redis.url is not None
     loop = asyncio.get_running_loop()
     failed = False
@@ -76,7 +76,7 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         failed = True
         stop()
 
-    line = await control.connect(args.control_fd, on_drain=stop, on_end=stop)
+    line = await control.connect(args.control_fd, on_end=stop)
     worker = Worker(
         index=args.index,
         workers=args.workers,
@@ -108,10 +108,10 @@ def main() -> int:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--ops-fd", type=int)
     args = parser.parse_args()
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the supervisor speaks for it
+    # Ctrl-C may reach the whole group; the supervisor speaks for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logs.set_up(sys.stderr, worker=args.index)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and end are told by the supervisor
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
     return uvloop.run(serve(args, config))

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import control
-from gateway.control import LINE_BYTES_MAX, Behind, ControlError, Decoder, Drain, Message, Ready, encode
+from gateway.control import LINE_BYTES_MAX, Behind, ControlError, Decoder, Message, Ready, encode
 
 WRITER = "w" + "a" * 16
-MESSAGES = st.sampled_from([Ready(WRITER), Behind(), Drain()])
+MESSAGES = st.sampled_from([Ready(WRITER), Behind()])
 WAIT_S = 5.0
 
 
 @pytest.mark.parametrize(
     ("message", "line"),
-    [(Ready(WRITER), f"ready {WRITER}\n"), (Behind(), "behind\n"), (Drain(), "drain\n")],
+    [(Ready(WRITER), f"ready {WRITER}\n"), (Behind(), "behind\n")],
 )
 def test_a_message_is_a_line(message: Message, line: str) -> None:
     assert encode(message) == line.encode()
@@ -56,7 +56,7 @@ async def _worker_hears(said: bytes, *, unread: bool = False) -> list[str]:
         ended.set()
 
     ours, theirs = socket.socketpair()
-    line = await control.connect(theirs.detach(), on_drain=lambda: heard.append("drain"), on_end=on_end)
+    line = await control.connect(theirs.detach(), on_end=on_end)
     line.on_behind(lambda: heard.append("behind"))
     if unread:
         line.ready(WRITER)
@@ -68,9 +68,9 @@ async def _worker_hears(said: bytes, *, unread: bool = False) -> list[str]:
 
 
 def test_a_worker_hears_what_it_is_told_and_once_of_the_end() -> None:
-    assert asyncio.run(_worker_hears(encode(Behind()) + encode(Drain()))) == ["behind", "drain", "end"]
+    assert asyncio.run(_worker_hears(encode(Behind()))) == ["behind", "end"]
     assert asyncio.run(_worker_hears(b"")) == ["end"]
-    assert asyncio.run(_worker_hears(encode(Drain()) * 2)) == ["drain", "drain", "end"]
+    assert asyncio.run(_worker_hears(encode(Behind()) * 2)) == ["behind", "behind", "end"]
     assert asyncio.run(_worker_hears(b"", unread=True)) == ["end"]  # the kernel makes a reset of that
 
 
@@ -78,7 +78,7 @@ def test_a_supervisor_hears_what_a_worker_says() -> None:
     async def say() -> bytes:
         ours, theirs = socket.socketpair()
         ours.settimeout(WAIT_S)
-        line = await control.connect(theirs.detach(), on_drain=lambda: None, on_end=lambda: None)
+        line = await control.connect(theirs.detach(), on_end=lambda: None)
         line.ready(WRITER)
         line.behind()
         line.close()

@@ -89,7 +89,7 @@ def test_the_line_is_first_come_bounded_and_does_not_wait_for_ever(tmp_path: pat
             refused = await ask(gateway.port, key, ASK_M1)
             assert (refused.status, json.loads(refused.body)["error"]["code"]) == (503, "no_backend")
             assert refused.headers["retry-after"] == "1"
-            assert len(gateway.lines("refused")) == 1
+            await until(lambda: len(gateway.lines("refused")) == 1)
             shed = await asyncio.gather(*line)  # nobody leaves the slot for ten seconds
             assert {(got.status, json.loads(got.body)["error"]["code"]) for got in shed} == {
                 (503, "no_backend")

@@ -77,7 +77,7 @@ def test_it_shows_costs_a_ticket_audit_lines_and_what_to_try(demo: Demo) -> None
     text = demo.out.read_text()
     for tenant in ("acme", "globex", "initech"):
         assert f"\n{tenant} " in text
-    for shown in ("Neuron SDK 2.28.0", "family=inf2 ", "family=g6e ", "simulated=true", "curl ", "OpenAI("):
+    for shown in ("Neuron SDK 2.28.0", "neuron=2.28.0", "family=g6e ", "simulated=true", "curl ", "OpenAI("):
         assert shown in text
 
 
