@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 import functools
 import importlib.metadata
-import importlib.resources
 import logging
 import os
 import pathlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,7 +25,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends import identity
 from backends.catalog import read_catalog
-from backends.model import Backend
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
@@ -33,6 +32,7 @@ from gateway import errors, openai_api, pricing_config
 from gateway.auth import Keys
 from gateway.call import Limits
 from gateway.config import Config
+from gateway.config_load import backend_keys, instances_csv
 from gateway.events import Stopping
 from gateway.openai_api import OPERATIONS, OpenAIApi, Served, Targets, Tier
 from gateway.ops import Ops
@@ -43,13 +43,14 @@ from metering import journal as journals
 from metering.journal import Journal
 from metering.logs import log
 from metering.pages import Page
-from metering.pricing import PriceBook, Unpriced, explain
+from metering.pricing import Unpriced, explain
 from metering.record import Host, Identity
 from metering.recorder import Recorder
 from metering.shipper import Shipper
 from metering.store import Store
 from metering.units import NS_PER_S
 
+PAGES = "pages"
 SWEEP_S = 0.1
 GAUGES_S = 1.0
 FIRST_PROBES_S = 1.0
@@ -100,21 +101,63 @@ def create_apps(worker: Worker) -> tuple[App, App]:
             yield
 
     main.router.lifespan_context = lifespan
+    main.router.redirect_slashes = ops.router.redirect_slashes = (
+        False  # a client would lose its body on the way
+    )
     return main, ops
 
 
 async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.AsyncExitStack) -> None:
     config = worker.config
-    loop = asyncio.get_running_loop()
-    state_dir = pathlib.Path(config.state_dir)
-    keys = Keys(config.tenants)
-    book = pricing_config.price_book(config, _instances_csv())
+    books = await _open_books(worker, stack)
+    seats = Seats(
+        {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends}
+    )
+    entries = _open_backends(config, stack)
+    state = _State(config, books)
+    registry = Registry(entries, state.changed)
+    targets = Targets(registry, seats)
+    state.targets = targets
+    for entry in entries:
+        state.changed(entry)
+    services = Services(
+        recorder=books.recorder, seats=seats, registry=registry, clock=time.monotonic_ns, open=set()
+    )
+    stack.push_async_callback(_stop_calls, services)
 
+    def gauges() -> None:
+        for entry in entries:
+            books.page.gauges.in_flight(entry.backend.name, seats.taken(entry.backend.name))
+        books.page.gauges.ledger_lag(books.shipper.lag())
+        books.page.publish()
+
+    _open_faces(config, services, targets, gauges, main, ops_app)
+    await _probe_all(registry, stack)
+    for forever in (
+        _every(SWEEP_S, functools.partial(_sweep, services, entries)),
+        _every(GAUGES_S, gauges),
+        *(registry.watch(entry) for entry in entries),
+    ):
+        stack.push_async_callback(_cancel, asyncio.create_task(forever))
+    worker.ready(books.recorder.writer)
+
+
+class _Books(NamedTuple):
+    """Where calls are written down, and the two folds of it."""
+
+    recorder: Recorder
+    page: Page
+    shipper: Shipper
+
+
+async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Books:
+    """Open this worker's journal; on return its `start` line is durable."""
+    config, state_dir = worker.config, pathlib.Path(worker.config.state_dir)
     writer = journals.new_writer_id(secrets.token_bytes(10))
     journal = Journal.create(
         state_dir / "journal", writer=writer, segment_bytes_max=config.journal.segment_bytes_max
     )
-    page = Page(state_dir / "pages", writer, on_stuck=_page_stuck)
+    page = Page(state_dir / PAGES, writer, on_stuck=_page_stuck)
     stack.callback(page.close)
     store = Store(worker.redis_url)
     stack.push_async_callback(store.close)
@@ -122,7 +165,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     recorder = Recorder(
         journal,
         (page, shipper),
-        loop=loop,
+        loop=asyncio.get_running_loop(),
         clock=time.time_ns,
         bytes_max=config.journal.bytes_max,
         fsync=config.journal.fsync,
@@ -139,35 +182,33 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     await stack.enter_async_context(shipper)
     worker.on_behind(shipper.compare)
     stack.push_async_callback(recorder.stop)
+    return _Books(recorder, page, shipper)
 
-    seats = Seats(
-        {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends}
-    )
-    entries = [Entry(backend, await _upstream(stack, backend, loop)) for backend in config.backends]
-    state = _State(config, book, recorder, page)
-    registry = Registry(entries, state.changed)
-    targets = Targets(registry, seats)
-    state.targets = targets
-    for entry in entries:
-        state.changed(entry)
-    services = Services(
-        recorder=recorder, seats=seats, registry=registry, clock=time.monotonic_ns, open=set()
-    )
-    stack.push_async_callback(_stop_calls, services)
+
+def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Entry]:
+    loop, keys = asyncio.get_running_loop(), backend_keys(config)
+    entries = []
+    for backend in config.backends:
+        upstream = Upstream(backend, key=keys.get(backend.name), loop=loop)
+        stack.push_async_callback(upstream.close)
+        entries.append(Entry(backend, upstream))
+    return entries
+
+
+def _open_faces(
+    config: Config, services: Services, targets: Targets, gauges: Callable[[], None], main: App, ops_app: App
+) -> None:
+    keys = Keys(config.tenants)
     models = {model.name: _served(model, config) for model in config.models}
     names = models | {alias: models[model.name] for model in config.models for alias in model.aliases}
     api = OpenAIApi(services=services, keys=keys, models=names, targets=targets, created_s=int(time.time()))
-
-    def gauges() -> None:
-        for entry in entries:
-            page.gauges.in_flight(entry.backend.name, seats.taken(entry.backend.name))
-        page.gauges.ledger_lag(shipper.lag())
-        page.publish()
-
     operators = Ops(
-        registry=registry, recorder=recorder, models=tuple(models.values()), pages_dir=state_dir / "pages",
+        registry=services.registry,
+        recorder=services.recorder,
+        models=tuple(models.values()),
+        pages_dir=pathlib.Path(config.state_dir) / PAGES,
         before_scrape=gauges,
-    )  # fmt: skip
+    )
     main.router.routes += [
         *operators.routes(keys),
         Route("/v1/models", api.models, methods=["GET"]),
@@ -175,15 +216,6 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     ]
     ops_app.router.routes += operators.routes(None)
     main.hot = api.generate
-
-    await _probe_all(registry, stack)
-    for forever in (
-        _every(SWEEP_S, functools.partial(_sweep, services, entries)),
-        _every(GAUGES_S, gauges),
-        *(registry.watch(entry) for entry in entries),
-    ):
-        stack.push_async_callback(_cancel, asyncio.create_task(forever))
-    worker.ready(writer)
 
 
 async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> None:
@@ -193,15 +225,6 @@ async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> No
     for probe in probes:
         stack.push_async_callback(_cancel, probe)
     await asyncio.wait(probes, timeout=FIRST_PROBES_S)
-
-
-async def _upstream(
-    stack: contextlib.AsyncExitStack, backend: Backend, loop: asyncio.AbstractEventLoop
-) -> Upstream:
-    key = pathlib.Path(backend.key_file).read_text().strip() if backend.key_file else None
-    upstream = Upstream(backend, key=key, loop=loop)
-    stack.push_async_callback(upstream.close)
-    return upstream
 
 
 def _served(model: cfg.Model, config: Config) -> Served:
@@ -227,12 +250,12 @@ class _State:
 
     targets: Targets
 
-    def __init__(self, config: Config, book: PriceBook, recorder: Recorder, page: Page) -> None:
+    def __init__(self, config: Config, books: _Books) -> None:
         self._models = config.models
-        self._book = book
-        self._recorder = recorder
-        self._page = page
-        self._catalog = read_catalog(_instances_csv())
+        self._prices = pricing_config.price_book(config, instances_csv())
+        self._recorder = books.recorder
+        self._page = books.page
+        self._catalog = read_catalog(instances_csv())
         self._digests: dict[tuple[str, str], str] = {}
         self._said: set[tuple[str, str, Unpriced]] = set()
 
@@ -254,7 +277,7 @@ class _State:
             return
         self._digests[model.name, host.backend] = digest
         self._recorder.note(functools.partial(_identity_line, host, digest))
-        tariff = self._book.tariff(host)
+        tariff = self._prices.tariff(host)
         if isinstance(tariff, Unpriced):
             self._say_unpriced(tariff, host, entry.backend.instance_type)
         self.targets.set(
@@ -286,10 +309,6 @@ class _State:
 
 def _identity_line(host: Host, digest: str, seq: int, prev: str) -> Identity:
     return Identity(at_ns=time.time_ns(), digest=digest, host=host, prev=prev, seq=seq)
-
-
-def _instances_csv() -> str:
-    return (importlib.resources.files("metering") / "data" / "instances.csv").read_text()
 
 
 def _sweep(services: Services, entries: list[Entry]) -> None:

@@ -394,7 +394,10 @@ def test_pages(fleet: Fleet) -> None:
     assert json.loads(fleet.gateway.get("/v1/models/cheap", key)[1])["id"] == "m1"
     assert fleet.gateway.get("/v1/models/x", key)[0] == 404
     assert b"weighbridge_calls_total{" in fleet.gateway.get("/metrics", key)[1]
-    for path, status in (("/v1/nothing", 404), ("/", 404), ("/v1/chat/completions", 405)):
+    for path, status in (
+        ("/v1/nothing", 404), ("/", 404), ("/v1/chat/completions", 405), ("/healthz/", 404), ("//v1/models", 404),
+        ("/v1/chat/completions/", 404), ("/metrics/", 404),
+    ):  # fmt: skip
         found, body = fleet.gateway.get(path, key)
         assert (path, found, set(json.loads(body)["error"])) == (
             path,
