@@ -3,6 +3,7 @@
 The generating paths are raw ASGI, reached before Starlette's routing (app.py); the rest are ordinary endpoints.
 """
 
+import logging
 import re
 import secrets
 import time
@@ -25,6 +26,7 @@ from gateway.routing import TOO_LONG, Target, View
 from gateway.tally import Facts
 from gateway.wire import Ask, read_ask
 from metering import record
+from metering.logs import log
 from metering.record import Refused
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
@@ -32,6 +34,8 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 
 OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 """Path → operation, as records and the reader name it."""
+
+logger = logging.getLogger("weighbridge.api")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -79,9 +83,10 @@ class OpenAIApi:
         visit = _Visit(request_id=_request_id(headers), operation=OPERATIONS[scope["path"]])
         try:
             started = await self._start(scope, headers, receive, visit)
-        except GatewayError as error:
-            self._refuse(error, visit)
-            await _send_error(send, error, visit.request_id)
+        except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
+            shown = error if isinstance(error, GatewayError) else _fault(error, visit)
+            self._refuse(shown, visit)
+            await _send_error(send, shown, visit.request_id)
             return
         if started is not None:
             await started.run(receive, send)
@@ -250,6 +255,11 @@ async def render(request: StarletteRequest, error: Exception) -> Response:
         headers=headers,
         media_type="application/json",
     )
+
+
+def _fault(error: Exception, visit: _Visit) -> errors.Fault:
+    log(logger, logging.ERROR, "fault before a call", request_id=visit.request_id, error=repr(error))
+    return errors.Fault("internal error")
 
 
 async def _send_error(send: Send, error: GatewayError, request_id: str) -> None:

@@ -6,6 +6,7 @@ two equal keys, so a second of a key that we act on is refused, however it is sp
 
 import re
 from collections.abc import Set
+from typing import Any
 
 import msgspec
 
@@ -138,7 +139,7 @@ def _options(text: bytes) -> _Values:
 
 
 def _model(raw: msgspec.Raw) -> str:
-    value = msgspec.json.decode(raw)
+    value = _scalar(raw, "model")
     if value is None or value == "":
         raise InvalidRequest("you must provide a model", param="model")
     if not isinstance(value, str):
@@ -151,7 +152,7 @@ def _model(raw: msgspec.Raw) -> str:
 def _flag(values: _Values, name: str, *, inside: str) -> bool | None:
     if name not in values:
         return None
-    value = msgspec.json.decode(values[name])
+    value = _scalar(values[name], inside + name)
     if value is None or isinstance(value, bool):
         return value
     raise InvalidRequest(f"{inside}{name} must be true or false", param=inside + name)
@@ -160,7 +161,7 @@ def _flag(values: _Values, name: str, *, inside: str) -> bool | None:
 def _count(values: _Values, name: str, count_max: int) -> int | None:
     if name not in values:
         return None
-    value = msgspec.json.decode(values[name])
+    value = _scalar(values[name], name)
     if value is None:
         return None
     if type(value) is not int:  # True is an int to Python
@@ -168,6 +169,14 @@ def _count(values: _Values, name: str, count_max: int) -> int | None:
     if not 1 <= value <= count_max:
         raise InvalidRequest(f"{name} must be between 1 and {count_max}", param=name)
     return value
+
+
+def _scalar(raw: msgspec.Raw, param: str) -> Any:
+    """The value of a member. JSON bounds no number, and the decoder does: 1e999 is JSON, and no value."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{param} is out of range", param=param) from error
 
 
 def _is_null(body: bytes, span: Span) -> bool:

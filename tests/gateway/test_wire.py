@@ -149,6 +149,15 @@ def escaped(name: str) -> str:
     return "".join(f"\\u{ord(character):04x}" for character in name)
 
 
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"9" * 5000])
+@pytest.mark.parametrize("name", ["model", "n", "max_tokens", "stream", "stream_options.include_usage"])
+def test_a_number_that_nobody_can_hold_is_refused(name: str, number: bytes) -> None:
+    outer, _, inner = name.partition(".")
+    value = b'{"%b":%b}' % (inner.encode(), number) if inner else number
+    first = b"" if outer == "model" else b'"model":"m1",'
+    assert refused(b'{%b"%b":%b}' % (first, outer.encode(), value)).param == name
+
+
 @pytest.mark.parametrize("name", sorted(ACTED_ON))
 @pytest.mark.parametrize("spell", [str, escaped, lambda name: name[:-1] + escaped(name[-1])])
 def test_a_second_of_a_key_acted_on_is_refused(name: str, spell: Any) -> None:
