@@ -449,8 +449,6 @@ class Call:
 
     def _stopping(self, event: Stopping, now_ns: int) -> list[Action]:
         released = self._end_attempt(AttemptOutcome.FAILED, event.error.code or "fault", now_ns, ended=False)
-        if self._gone:
-            return released + self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)
         return released + self._conclude_with(event.error, Outcome.BACKEND_FAILED)
 
     # -- the end

@@ -539,6 +539,60 @@ def test_a_usage_that_cannot_be_is_flagged_and_never_billed_below_zero(usage, bi
     assert (w.record.cost_pusd, list(w.record.mended)) == (billed, flags)
 
 
+def test_no_patience_spills_at_once() -> None:
+    limits = msgspec.structs.replace(LIMITS, patience_ns=(0, 0))
+    w = World(Call(facts(), plan((A,), (GPU,)), limits), seats={"a": 0})
+    w.flush()
+    assert w.connects == ["gpu"]
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    w.flush()
+    assert w.record.spill_reason == "full"
+
+
+def test_news_of_a_past_attempt_changes_nothing() -> None:
+    w = connecting()
+    w.answer(500, HEAD_JSON)
+    assert w.connects == ["a", "b"]
+    w.feed(m.Data(1, data=HE))
+    w.feed(m.End(1))
+    assert w.call.state is State.CONNECTING
+
+
+def test_a_stream_of_nothing_but_its_end_mark_is_no_answer() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, DONE)
+    assert w.connects == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_without_bound_is_left(status: int) -> None:
+    w = world(stream=False)
+    w.flush()
+    w.answer(status, HEAD_JSON, *[b"x" * (32 << 20)] * 3)
+    assert w.connects == ["a", "b"]
+    assert w.aborts == 1
+
+
+def test_a_sized_answer_that_cannot_be_recorded_is_an_error() -> None:
+    w = sized()
+    w.feed(m.Data(w.attempt, data=BODY))
+    w.end()
+    w.fail_flush()
+    assert (w.status, w.finished) == (503, True)
+    assert b"hello" not in w.client
+
+
+def test_ignored_parameters_are_named_in_the_head_of_the_answer() -> None:
+    w = World(Call(facts(keys=("seed", "top_k", "logit_bias")), plan((A,)), LIMITS))
+    w.flush()
+    w.answer(200, HEAD_SSE, *STREAM)
+    assert w.headers[b"x-weighbridge-ignored"] == b"logit_bias,seed"
+    w.end()
+    w.flush()
+    assert w.record.params_ignored == ("logit_bias", "seed")
+
+
 def test_shutdown_ends_calls_with_a_record_and_its_code() -> None:
     w = streaming()
     w.feed(m.Stopping(error=errors.ShuttingDown("the gateway is shutting down")))

@@ -1,0 +1,14 @@
+"""A backend as the configuration names it."""
+
+import pytest
+
+from backends.model import Backend
+
+
+@pytest.mark.parametrize(("url", "address"), [
+    ("http://127.0.0.1:8000", ("127.0.0.1", 8000)),
+    ("http://vllm", ("vllm", 80)),
+    ("http://[::1]:8000", ("::1", 8000)),
+])  # fmt: skip
+def test_its_address(url: str, address: tuple[str, int]) -> None:
+    assert Backend(name="a", url=url, model="m").address() == address
