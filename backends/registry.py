@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -16,11 +17,18 @@ from backends.health import Health, State
 from backends.identity import Probed
 from backends.model import Backend
 from backends.upstream import Upstream
+from metering.logs import log
 
 T = TypeVar("T")
 
+logger = logging.getLogger("weighbridge.registry")
+
 PROBE_TIMEOUT_S = 2.0
 PROBE_BYTES_MAX = 1024 * 1024
+VERSION_CHARACTERS_MAX = 64
+"""What a server says of itself goes into the journal, so it is bounded."""
+LENGTH_MAX = 10**9
+"""A longer context is none, nor is one of 0 or less: it is then not known."""
 SIMULATED_HEADER = b"x-weighbridge-simulated"
 
 
@@ -76,7 +84,10 @@ class Registry:
     async def watch(self, entry: Entry) -> None:
         """Probe one backend for ever."""
         while True:
-            await self.probe(entry)
+            try:
+                await self.probe(entry)
+            except Exception as error:  # noqa: BLE001  our own mistake must not freeze what is known of it
+                log(logger, logging.ERROR, "fault in a probe", backend=entry.backend.name, error=repr(error))
             await asyncio.sleep(health.PROBE_INTERVAL_S)
 
     async def probe(self, entry: Entry) -> None:
@@ -102,8 +113,8 @@ class Registry:
         entry.served = tuple(served) if models else None
         entry.probed = Probed(
             framework="vllm" if version else None,
-            framework_version=version.version if version else None,
-            max_model_len=served.get(entry.backend.model),
+            framework_version=_cut(version.version) if version else None,
+            max_model_len=_length(served.get(entry.backend.model)),
             simulated=simulated,
         )
         entry.cold = True
@@ -120,8 +131,16 @@ def _decode(answer: Answer, kind: type[T]) -> T | None:
         return None
     try:
         return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _cut(version: str | None) -> str | None:
+    return None if version is None else version[:VERSION_CHARACTERS_MAX]
+
+
+def _length(said: int | None) -> int | None:
+    return said if said is not None and 0 < said <= LENGTH_MAX else None
 
 
 class _Collector:
