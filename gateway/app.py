@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends import identity
 from backends.catalog import read_catalog
+from backends.health import Health, State
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
@@ -55,6 +56,8 @@ SWEEP_S = 0.1
 GAUGES_S = 1.0
 FIRST_PROBES_S = 1.0
 """How long a worker waits to learn which backends are ready before it takes calls."""
+DRAIN_S = 20.0
+"""How long running answers may go on after the signal to stop; then each ends with an error, and its record."""
 STOP_WAIT_S = 5.0
 
 logger = logging.getLogger("weighbridge.worker")
@@ -65,7 +68,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: called with the writer id when calls can be taken; behind: a ledger mark fell behind what the
     store had acknowledged; on_behind: takes what is to be called when another worker's mark has; dead: the
-    journal cannot be written, the process must end.
+    journal cannot be written, the process must end. stopping: set once the process is to end.
     """
 
     index: int
@@ -76,6 +79,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     behind: Callable[[], None]
     on_behind: Callable[[Callable[[], None]], None]
     dead: Callable[[], None]
+    stopping: asyncio.Event
 
 
 class App(Starlette):
@@ -136,6 +140,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     for forever in (
         _every(SWEEP_S, functools.partial(_sweep, services, entries)),
         _every(GAUGES_S, gauges),
+        _drain(worker.stopping, services),
         *(registry.watch(entry) for entry in entries),
     ):
         stack.push_async_callback(_cancel, asyncio.create_task(forever))
@@ -246,7 +251,7 @@ def _ns(seconds: float) -> int:
 
 
 class _State:
-    """What follows when a backend's state changes: its identity, price and gauge."""
+    """What follows when a backend's state or its reason changes: its identity, price and gauge, and a log line."""
 
     targets: Targets
 
@@ -261,10 +266,11 @@ class _State:
 
     def changed(self, entry: Entry) -> None:
         name = entry.backend.name
-        log(
-            logger, logging.INFO, "backend state", backend=name, state=entry.health.state.value,
-            reason=entry.health.reason,
-        )  # fmt: skip
+        if entry.health != Health():
+            log(
+                logger, logging.WARNING if entry.health.state is State.DOWN else logging.INFO, "backend state",
+                backend=name, state=entry.health.state.value, reason=entry.health.reason,
+            )  # fmt: skip
         self._page.gauges.backend_state(name, entry.health.state.value)
         for model in self._models:
             if any(name in tier.backends for tier in model.tiers):
@@ -329,6 +335,18 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def _drain(stopping: asyncio.Event, services: Services) -> None:
+    """Once it is to end: let the calls under way go on for a while, then end them while their clients still listen.
+
+    With a journal that cannot be written no call can end well: they are ended at once.
+    """
+    await stopping.wait()
+    deadline = services.clock() + _ns(DRAIN_S)
+    while services.recorder.dead is None and services.clock() < deadline:
+        await asyncio.sleep(SWEEP_S)
+    await _stop_calls(services)
 
 
 async def _stop_calls(services: Services) -> None:

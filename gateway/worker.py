@@ -20,12 +20,12 @@ import uvloop
 
 from gateway import config as cfg
 from gateway import control, logs
-from gateway.app import Worker, create_apps
+from gateway.app import DRAIN_S, Worker, create_apps
 from gateway.config import Config
 from metering.logs import log
 
-DRAIN_S = 25
-"""How long running answers may go on after the signal to stop; then each ends with a record and an error event."""
+LEAVE_S = 3
+"""After the drain (gateway/app.py), for the ends of answers to reach their clients; who takes longer is cut off."""
 
 KEEP_ALIVE_S = 75
 """Idle client connections: longer than the 60 s of the usual load balancers, so that they close first."""
@@ -55,7 +55,7 @@ def server(app: object, *, lifespan: str) -> Server:
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=DRAIN_S,
+            timeout_graceful_shutdown=int(DRAIN_S) + LEAVE_S,
         )
     )
 
@@ -66,8 +66,10 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
     loop = asyncio.get_running_loop()
     failed = False
     servers: list[Server] = []
+    stopping = asyncio.Event()
 
     def stop() -> None:
+        stopping.set()
         for one in servers:
             one.should_exit = True
 
@@ -86,6 +88,7 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         behind=line.behind,
         on_behind=line.on_behind,
         dead=dead,
+        stopping=stopping,
     )
     main_app, ops_app = create_apps(worker)
     servers.append(server(main_app, lifespan="on"))
@@ -94,6 +97,8 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         servers.append(server(ops_app, lifespan="off"))
         sockets.append(socket.socket(fileno=args.ops_fd))
     loop.add_signal_handler(signal.SIGTERM, stop)
+    if stopping.is_set():  # the supervisor went before there was anything to stop
+        stop()
     await asyncio.gather(*(one.serve(sockets=[sock]) for one, sock in zip(servers, sockets, strict=True)))
     if not servers[0].started:
         log(logger, logging.ERROR, "worker could not start")

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.integration.test_faces import ASK, ASK_STREAM, CHAT, DONE, FINISH, HELLO, ROLE, USAGE_EVENT
+from tests.support import mutants
 from tests.support.gateway import eventually, running, running_async
 from tests.support.rawbackend import Asked, Scripted, backend, chunked, sized
 from tests.support.rawclient import Got, RawClient
@@ -135,7 +136,7 @@ def test_a_stop_lets_a_stream_end_and_closes_the_journal(tmp_path: pathlib.Path)
 
         async def answer(_asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             raw = chunked(ROLE, HELLO, FINISH, USAGE_EVENT, DONE)
-            middle = raw.index(FINISH[:20])
+            middle = raw.index(FINISH)
             writer.write(raw[:middle])
             await go.wait()
             writer.write(raw[middle:])
@@ -156,6 +157,41 @@ def test_a_stop_lets_a_stream_end_and_closes_the_journal(tmp_path: pathlib.Path)
             assert [line["outcome"] for line in gateway.lines("call")] == ["completed"]
             assert gateway.lines()[-1]["kind"] == "stop"
             assert gateway.lines()[-1]["reason"] == "shutdown"
+
+    asyncio.run(play())
+
+
+def test_a_stop_ends_answers_that_do_not_end_and_their_clients_are_told(tmp_path: pathlib.Path) -> None:
+    """Their records say that the gateway failed them, not that their clients went."""
+
+    async def play() -> None:
+        begun = asyncio.Event()
+
+        async def answer(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if json.loads(asked.body).get("stream"):
+                raw = chunked(ROLE, HELLO, FINISH)
+                writer.write(raw[: raw.index(FINISH)])
+                begun.set()
+            await reader.read()  # until the gateway leaves
+
+        async with backend(answer) as port, running_async(
+            tmp_path, config(port, slots=8), rate_cards=[CARD], env=mutants.environment("short_drain")
+        ) as gateway:  # fmt: skip
+            key = gateway.keys["acme"]
+            stream = asyncio.create_task(ask(gateway.port, key, ASK_STREAM | {"model": "m1"}))
+            sized_call = asyncio.create_task(ask(gateway.port, key, ASK_M1))
+            await asyncio.wait_for(begun.wait(), 20)
+            await until(lambda: len(gateway.lines("admitted")) == 2)
+            gateway.process.send_signal(signal.SIGTERM)
+            got = await stream
+            assert got.body.startswith(ROLE + HELLO)
+            assert json.loads(got.body.removeprefix(ROLE + HELLO).strip()[5:])["error"]["code"] == "shutdown"
+            refused = await sized_call
+            assert (refused.status, json.loads(refused.body)["error"]["code"]) == (503, "shutdown")
+            assert await asyncio.to_thread(gateway.process.wait, 60) == 0
+            ended = [(line["outcome"], line["error_code"]) for line in gateway.lines("call")]
+            assert ended == [("backend_failed", "shutdown")] * 2
+            assert gateway.lines()[-1]["kind"] == "stop"
 
     asyncio.run(play())
 

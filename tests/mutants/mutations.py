@@ -74,6 +74,13 @@ def gap_counted() -> None:
     _edit_script(_GAP, _GAP.replace("then\n", "then\n" + add))
 
 
+def short_drain() -> None:
+    """No break: a stop gives running answers half a second, so that a test need not wait for it."""
+    from gateway import app
+
+    app.DRAIN_S = 0.5
+
+
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
 
@@ -97,5 +104,6 @@ MUTATIONS = {
         dead_folded_once,
         predecessor_not_asked_for,
         gap_counted,
+        short_drain,
     )
 }
