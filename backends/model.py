@@ -15,7 +15,10 @@ HARDWARE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z"
 """Instance types and families: they stand in labels and in the ledger's field names."""
 
 Hardware = Annotated[str, msgspec.Meta(pattern=HARDWARE_PATTERN)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+COUNT_MAX = 10**9
+"""Above any number of slots, cores or tokens; with it no sum of ours leaves 64 bits."""
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,14 +9,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from backends.model import Backend, Count, Hardware, Name, Path, Section, Text
+from backends.model import Backend, Hardware, Name, Path, Section, Text
 
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+SECONDS_MAX = 7 * 86_400
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}\Z"
 KeyHash = Annotated[str, msgspec.Meta(pattern=KEY_HASH_PATTERN)]
 Scope = Literal["inference", "operator", "finance", "auditor"]
 LISTEN_DEFAULT = "127.0.0.1:8080"
 MIB = 1024 * 1024
+Bytes = Annotated[int, msgspec.Meta(ge=MIB, le=2**50)]
 PORT_MAX = 65_535
 
 
@@ -37,9 +39,9 @@ class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """fsync: `interval`: each fsync_interval_ms; `os`: when the system likes. bytes_max: of all writers."""
 
     fsync: Literal["interval", "os"] = "interval"
-    fsync_interval_ms: Count = 50
-    segment_bytes_max: Annotated[int, msgspec.Meta(ge=MIB)] = 64 * MIB
-    bytes_max: Annotated[int, msgspec.Meta(ge=MIB)] = 8192 * MIB
+    fsync_interval_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
+    segment_bytes_max: Bytes = 64 * MIB
+    bytes_max: Bytes = 8192 * MIB
 
 
 class Timeouts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +73,7 @@ class Tier(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Backends that are tried before the next tier's. patience_s: longest wait for a slot before going on."""
 
     backends: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
-    patience_s: Annotated[float, msgspec.Meta(ge=0)] = 0.5
+    patience_s: Annotated[float, msgspec.Meta(ge=0, le=SECONDS_MAX)] = 0.5
 
 
 class CardEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,12 @@ Report = Callable[[str, str], None]
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
+_REDIS_OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_cert_reqs", "ssl_check_hostname", "ssl_keyfile"}
+_REDIS_VALUES = {
+    "db": re.compile(r"[0-9]{1,4}\Z"),
+    "ssl_cert_reqs": re.compile(r"(none|optional|required)\Z"),
+    "ssl_check_hostname": re.compile(r"(true|false)\Z"),
+}
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs"})
 
 
@@ -95,6 +101,14 @@ def wrong_redis_url(url: str) -> str | None:
         place = None
     if not place or parts.scheme not in _REDIS_SCHEMES:
         return "must be redis://host:port, rediss://host:port or unix:///path/to/socket"
+    options = urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+    if parts.scheme != "unix" and parts.path not in ("", "/"):
+        options.append(("db", parts.path[1:]))
+    for name, value in options:
+        if name not in _REDIS_OPTIONS:
+            return f"must have no option but {', '.join(sorted(_REDIS_OPTIONS))}"
+        if name in _REDIS_VALUES and not _REDIS_VALUES[name].match(value):
+            return f"has an option {name} with a value that it cannot have"
     return None
 
 

@@ -102,10 +102,28 @@ ONE_MISTAKE = [
     ("    slots: 8", "    slots: 8.0", 25, "backends[0].slots: must be a whole number"),
     ("    slots: 8", "    slots: true", 25, "backends[0].slots: must be a whole number"),
     ("    slots: 8", "    slots: 0", 25, "backends[0].slots: must be at least 1"),
+    ("    slots: 8", "    slots: 99999999999999999999", 25, "backends[0].slots: must be at most 1000000000"),
     ("    slots: 8", "    az: " + "a" * 257, 25, "backends[0].az: must have at most 256 characters"),
     ("    slots: 8", "    account: 0123", 25, 'backends[0].account: must be a string; put it in quotes: "0123"'),
     ("listen: 127.0.0.1:8080", "workers: 257", 1, "workers: must be at most 256"),
     ("listen: 127.0.0.1:8080", "timeouts: {connect_s: 0}", 1, "timeouts.connect_s: must be above 0"),
+    ("listen: 127.0.0.1:8080", "timeouts: {total_s: 1.0e+300}", 1, "timeouts.total_s: must be at most 604800"),
+    ("listen: 127.0.0.1:8080", "timeouts: {total_s: 1.0e+400}", 1, "timeouts.total_s: must be at most 604800"),
+    (
+        "      - backends: [gpu]",
+        "      - backends: [gpu]\n        patience_s: 1.0e+300",
+        14, "models[0].tiers[1].patience_s: must be at most 604800",
+    ),
+    (
+        "listen: 127.0.0.1:8080",
+        "journal: {fsync_interval_ms: 60001}",
+        1, "journal.fsync_interval_ms: must be at most 60000",
+    ),
+    (
+        "listen: 127.0.0.1:8080",
+        "journal: {bytes_max: 99999999999999999999}",
+        1, "journal.bytes_max: must be at most",
+    ),
     ("listen: 127.0.0.1:8080", "timeouts: {connect_s: .inf}", 1, "timeouts.connect_s: must be a number"),
     (
         "listen: 127.0.0.1:8080",
@@ -550,6 +568,10 @@ def test_a_state_directory_on_nfs_is_refused(tmp_path: pathlib.Path, monkeypatch
     [
         ("redis://h", True), ("redis://h:1/0", True), ("rediss://u:p@h:1", True), ("unix:///s.sock", True),
         ("unix://", False), ("redis://", False), ("h:6379", False), ("redis://h:x", False), ("redis://[", False),
+        ("unix:///s?db=1", True), ("rediss://h?ssl_cert_reqs=none&ssl_ca_certs=/ca.pem", True), ("redis://h/", True),
+        ("unix:///s?db=z", False), ("redis://h/x", False), ("redis://h/0/1", False), ("redis://h?retry=3", False),
+        ("redis://h?socket_timeout=abc", False), ("rediss://h?ssl_cert_reqs=no", False),
+        ("rediss://h?ssl_check_hostname=maybe", False),
     ],
 )  # fmt: skip
 def test_urls_of_a_store(url: str, good: bool) -> None:
