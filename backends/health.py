@@ -27,11 +27,17 @@ class State(enum.StrEnum):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """State and the reason for it, in words fit for /readyz: no address."""
+    """State and the reason for it, a short phrase with no address. A fresh one has not been probed."""
 
     state: State = State.STARTING
     connect_failures: int = 0
     reason: str = "not probed yet"
+
+    @property
+    def words(self) -> str:
+        """The reason for /readyz, with how often it came in a row."""
+        many = self.connect_failures > 1
+        return f"{self.reason} ({self.connect_failures} in a row)" if many else self.reason
 
 
 def passed(_health: Health) -> Health:
@@ -52,5 +58,5 @@ def connect_failed(health: Health, reason: str) -> Health:
     return Health(
         state=State.DOWN if down else health.state,
         connect_failures=failures,
-        reason=f"{reason} ({failures} in a row)" if failures > 1 else reason,
+        reason=reason,
     )

@@ -26,6 +26,8 @@ logger = logging.getLogger("weighbridge.registry")
 PROBE_TIMEOUT_S = 2.0
 PROBE_BYTES_MAX = 1024 * 1024
 VERSION_CHARACTERS_MAX = 64
+NAME_CHARACTERS_MAX = 100
+NAMES_MAX = 3
 """What a server says of itself goes into the journal, so it is bounded."""
 LENGTH_MAX = 10**9
 """A longer context is none, nor is one of 0 or less: it is then not known."""
@@ -66,7 +68,7 @@ class Entry:
 
 
 class Registry:
-    """All backends by name. on_change: called with the entry whose state or identity has changed."""
+    """All backends by name. on_change: called with the entry whose state has changed, or why it is not ready."""
 
     def __init__(self, entries: Iterable[Entry], on_change: Callable[[Entry], None]) -> None:
         self.entries = {entry.backend.name: entry for entry in entries}
@@ -99,8 +101,9 @@ class Registry:
                 return
             if entry.health.state is not State.READY:
                 await self._learn(entry, answer.simulated)
-            if entry.served is not None and entry.backend.model not in entry.served:
-                self._set(entry, health.said_no(entry.health, f"it does not serve {entry.backend.model}"))
+            model = entry.backend.model
+            if entry.served is not None and model not in entry.served:
+                self._set(entry, health.said_no(entry.health, _other_names(model, entry.served)))
                 return
             self._set(entry, health.passed(entry.health))
         except BackendError as error:
@@ -120,10 +123,16 @@ class Registry:
         entry.cold = True
 
     def _set(self, entry: Entry, new: Health) -> None:
-        changed = new.state is not entry.health.state
+        old = entry.health
+        changed = new.state is not old.state or (new.state is not State.READY and new.reason != old.reason)
         entry.health = new
         if changed:
             self._on_change(entry)
+
+
+def _other_names(model: str, served: Sequence[str]) -> str:
+    names = ", ".join(name[:NAME_CHARACTERS_MAX] for name in served[:NAMES_MAX]) or "nothing"
+    return f"it does not serve {model}; it serves {names}"
 
 
 def _decode(answer: Answer, kind: type[T]) -> T | None:

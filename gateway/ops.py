@@ -101,7 +101,7 @@ class Ops:
             reasons=tuple(reasons),
             models=models,
             backends=tuple(
-                BackendStatus(name=name, state=entry.health.state, reason=entry.health.reason)
+                BackendStatus(name=name, state=entry.health.state, reason=entry.health.words)
                 for name, entry in entries.items()
             ),
         )

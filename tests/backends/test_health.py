@@ -26,7 +26,7 @@ def test_the_third_connect_failure_in_a_row_is_down() -> None:
     for expected in (State.READY, State.READY, State.DOWN):
         health = connect_failed(health, "connect refused")
         assert health.state is expected
-    assert health.reason == "connect refused (3 in a row)"
+    assert (health.reason, health.words) == ("connect refused", "connect refused (3 in a row)")
 
 
 def test_a_probe_that_passes_breaks_the_row() -> None:

@@ -55,7 +55,7 @@ def test_a_server_of_another_model_is_not_ready_and_says_why(tmp_path: pathlib.P
     other = Scripted(sized(CHAT))
     try:
         with before(tmp_path, other.port, model="llama") as gateway:
-            wanted = (503, "starting", "it does not serve llama")
+            wanted = (503, "starting", "it does not serve llama; it serves m1")
             eventually(lambda: status(gateway) == wanted)
             assert gateway.post("/v1/chat/completions", ASK_M1).status == 503
             assert other.asked == []

@@ -78,6 +78,26 @@ def test_a_long_version_is_cut_for_it_stands_in_the_journal() -> None:
     asyncio.run(play())
 
 
+def test_each_new_reason_not_to_be_ready_is_told_once_however_often_it_comes() -> None:
+    async def play() -> None:
+        told: list[tuple[State, str]] = []
+        pages = {"/v1/models": b'{"data":[{"id":"other"}]}'}
+        async with probed(pages, lambda entry: told.append((entry.health.state, entry.health.reason))) as (
+            registry,
+            entry,
+        ):
+            for _ in range(3):
+                registry.connect_failed("b", "connect refused")
+            for _ in range(2):
+                await registry.probe(entry)
+        assert told == [
+            (State.STARTING, "connect refused"),
+            (State.STARTING, "it does not serve m; it serves other"),
+        ]
+
+    asyncio.run(play())
+
+
 def test_a_fault_of_ours_in_one_probe_does_not_end_the_watch() -> None:
     async def play() -> None:
         changes: list[State] = []
