@@ -7,6 +7,7 @@
 """
 
 import datetime
+import json
 import logging
 from typing import Any, TextIO
 
@@ -59,8 +60,15 @@ class TextLines(_Lines):
         facts = self.facts_of(record)
         traceback = facts.pop("traceback", None)
         words = [_moment(record.created)[11:-1], record.levelname.lower(), record.getMessage()]
-        words += [f"{name}={value}" for name, value in facts.items()]
+        words += [f"{name}={_word(value)}" for name, value in facts.items()]
         return " ".join(words) + (f"\n{traceback}" if traceback else "")
+
+
+def _word(value: Any) -> str:
+    """The value as one word: in quotes if it would not read as one, a line break among it."""
+    text = str(value)
+    plain = text.isprintable() and not set(text) & set(' "=')
+    return text if plain and text else json.dumps(text, ensure_ascii=False)
 
 
 def _moment(created: float) -> str:

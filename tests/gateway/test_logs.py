@@ -82,6 +82,14 @@ def test_a_terminal_gets_text() -> None:
     assert "\nRuntimeError: boom\n" in out.getvalue()
 
 
+def test_on_a_terminal_a_fact_is_one_word_or_stands_in_quotes() -> None:
+    logs.set_up(out := Terminal())
+    log(logger, logging.ERROR, "store ended", code=-9, said='bad "x"\nbye', reason="no answer", none="")
+    assert out.getvalue().endswith(
+        r'error store ended code=-9 said="bad \"x\"\nbye" reason="no answer" none=""' + "\n"
+    )
+
+
 def test_set_up_again_replaces_the_stream() -> None:
     logs.set_up(first := io.StringIO())
     logs.set_up(second := io.StringIO())
