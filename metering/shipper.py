@@ -131,8 +131,9 @@ class Shipper:
     """Ships one writer's records: a fold of its journal, and a task. All on the loop's thread.
 
     directory: the writer's own, to read again what is no longer in memory.
-    on_behind: called when the store has fallen behind what it had acknowledged; then the directories
-        of dead writers must be looked at as well.
+    on_behind: called when the store has fallen behind what it had acknowledged, and again when this writer's
+        records are back: what it lost once more in between, nobody has seen. The directories of dead writers
+        must then be looked at as well.
     """
 
     def __init__(self, store: Store, directory: Directory, *, on_behind: Callable[[], None]) -> None:
@@ -145,6 +146,7 @@ class Shipper:
         self._synced_seq = 0
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
+        self._mending = False  # the store has lost records of this writer, and lacks some of them still
         self._connections = 0  # of the store, when it was last probed
         self._probe_at_s = 0.0  # of the loop's clock
         self._task: asyncio.Task[None] | None = None
@@ -236,6 +238,9 @@ class Shipper:
             if self._is_probe_due():
                 await self._probe()
             moved = await self._read_again() or await self._ship() or self._is_probe_due()
+        if self._mending:
+            self._mending = False
+            self._on_behind()
 
     def _is_probe_due(self) -> bool:
         # A new connection may be one to another store, or to one that has lost its last seconds.
@@ -298,6 +303,7 @@ class Shipper:
         if fell_behind:
             log(logger, logging.WARNING, "ledger store has lost records", writer=self._directory.writer)
             self._probe_at_s = 0.0
+            self._mending = True
             self._on_behind()
 
     def _failed(self, error: StoreUnavailable | OSError) -> None:

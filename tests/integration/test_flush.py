@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import flushrun, redisserver
-from tests.support.flushrun import CALLS_PER_S_MIN, TENANTS, FlushRun
+from tests.support.flushrun import CALLS_PER_S_MIN, IN_FLIGHT_MIN, TENANTS, FlushRun
 
 pytestmark = pytest.mark.integration
 
@@ -20,7 +20,6 @@ QUIET_S = 35.0
 MUTANT_S = 4.0
 """Many times what an unbroken one takes, which is run here too."""
 LOOKS_MIN = 30
-IN_FLIGHT_MIN = 5
 
 
 class Made:

@@ -245,6 +245,35 @@ def test_a_store_that_lost_records_is_told_at_once_for_all_tenants() -> None:
     run(scenario)
 
 
+def test_a_loss_is_told_again_when_it_is_mended_for_more_may_be_lost_in_between() -> None:
+    async def scenario() -> None:
+        seen: list[bool] = []
+
+        def on_behind() -> None:
+            seen.append(live.store.sums() == folded([live.directory]))
+            if len(seen) == 1:
+                store.balances = Balances()  # again, and before this writer has sent anything anew
+
+        store = BalancesStore()
+        live = Live(store, on_behind=on_behind)
+        async with live.shipper:
+            for _ in range(7):
+                live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            store.balances = Balances()
+            live.write()
+            live.sync()
+            await eventually(lambda: live.is_shipped() and len(seen) == 2)
+            assert seen == [False, True]
+            live.write()
+            live.sync()
+            await eventually(live.is_shipped)
+            assert len(seen) == 2
+
+    run(scenario)
+
+
 def test_a_new_connection_is_a_reason_to_ask() -> None:
     async def scenario() -> None:
         live = Live(BalancesStore())

@@ -40,6 +40,7 @@ CLIENTS = 40
 THINK_S = 0.03
 """The backend's, between a stream's first event and the rest: so that calls are under way at each moment."""
 CALLS_PER_S_MIN = 200
+IN_FLIGHT_MIN = 5
 EARLIER_CALLS = 8
 """Of each tenant, in the run before."""
 STEADY_S = 30.0
@@ -177,9 +178,14 @@ class FlushRun:
         self._tail.update()
         with Valkey(self._store_url) as store:
             assert store.ask("DBSIZE") > 0
-            self.in_flight.append(sum(not entry.over for entry in self._load.entries))
+            self.in_flight.append(eventually(self._many_in_flight, every_s=0.001))
             self._at_flush = self._tail.ledger
             assert store.ask("FLUSHALL") == "OK"
+
+    def _many_in_flight(self) -> int | None:
+        """How many calls are under way, if they are enough for the store to forget in the midst of them."""
+        count = sum(not entry.over for entry in self._load.entries)
+        return count if count >= IN_FLIGHT_MIN else None
 
     def refilling(self) -> None:
         """Wait until the store has something again."""
