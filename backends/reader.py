@@ -21,6 +21,10 @@ HOLD_BYTES_MAX = 4 * 1024
 COUNT_MAX = 10**9
 """A larger token count is no count: no model has such a context, and one lying backend must not fill a ledger."""
 
+CHOICES_MAX = 128
+REASON_CHARACTERS_MAX = 16
+"""Finish reasons stand in the record, which is bounded: of more choices, and of longer reasons, no more is kept."""
+
 ANSWER_PART = {"chat": "message", "completions": "text"}
 """Operation → what each choice of a sized answer holds."""
 
@@ -254,8 +258,8 @@ class StreamReader:
     def _note_choices(self, choices: list[_Choice]) -> None:
         self.committed = True
         for choice in choices:
-            if choice.finish_reason:
-                self._finish[choice.index] = choice.finish_reason
+            if choice.finish_reason and (choice.index in self._finish or len(self._finish) < CHOICES_MAX):
+                self._finish[choice.index] = choice.finish_reason[:REASON_CHARACTERS_MAX]
                 self.finish_reasons = tuple(self._finish[index] for index in sorted(self._finish))
             self.token = self.token or choice.token()
 
@@ -289,7 +293,7 @@ def read_sized(operation: str, body: bytes) -> Sized:
         return Sized(ok=False, error=error)
     if not all(isinstance(choice, dict) and part in choice for choice in choices):
         return Sized(ok=False)
-    reasons = tuple(reason for choice in choices if isinstance(reason := choice.get("finish_reason"), str))
+    reasons = [reason for choice in choices if isinstance(reason := choice.get("finish_reason"), str)]
     usage = value.get("usage")
     reading = read_usage(usage) if usage is not None else None
     return Sized(
@@ -297,7 +301,7 @@ def read_sized(operation: str, body: bytes) -> Sized:
         usage=reading.usage if reading else UNKNOWN,
         usage_invalid=int(usage is not None and reading is None),
         usage_clamped=int(reading is not None and reading.clamped),
-        finish_reasons=reasons,
+        finish_reasons=tuple(reason[:REASON_CHARACTERS_MAX] for reason in reasons[:CHOICES_MAX]),
     )
 
 

@@ -27,6 +27,8 @@ _REDIS_VALUES = {
     "ssl_cert_reqs": re.compile(r"(none|optional|required)\Z"),
     "ssl_check_hostname": re.compile(r"(true|false)\Z"),
 }
+TAGS_BYTES_MAX = 4096
+"""They stand in each record, which is bounded."""
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs"})
 
 
@@ -117,6 +119,8 @@ def _check_tenants(tenants: Sequence[Tenant], report: Report) -> None:
     key_paths: dict[str, str] = {}
     for index, tenant in enumerate(tenants):
         _check_once(report, f"tenants[{index}].projects", tenant.projects)
+        if sum(len(name) + len(value.encode()) for name, value in tenant.tags.items()) > TAGS_BYTES_MAX:
+            report(f"tenants[{index}].tags", f"must have at most {TAGS_BYTES_MAX} bytes, all together")
         for number, key in enumerate(tenant.keys):
             path = f"tenants[{index}].keys[{number}]"
             _check_once(report, f"{path}.scopes", key.scopes)

@@ -7,6 +7,9 @@ import msgspec
 from backends import dialects
 from backends.errors import BackendError, BackendRejected, BackendTimeout, BackendUnavailable
 
+CODE_CHARACTERS_MAX = 64
+"""A backend's own code stands in the record, which is bounded."""
+
 
 class GatewayError(Exception):
     """Base of all errors shown to clients; subclasses fill in the table.
@@ -135,7 +138,7 @@ def rejected(status: int, body: bytes) -> tuple[bytes, str | None]:
     if dialects.is_context_length(status, body):
         return error_body(ContextTooLong(shape.message, param=shape.param)), ContextTooLong.code
     if shape.openai:
-        return body, shape.code
+        return body, shape.code and shape.code[:CODE_CHARACTERS_MAX]
     return error_body(InvalidRequest(shape.message, param=shape.param)), None
 
 

@@ -293,6 +293,15 @@ def test_events_with_one_newline_only_are_never_a_success() -> None:
     assert (stream.done, stream.finish_reasons, stream.usage) == (False, (), UNKNOWN)
 
 
+def test_finish_reasons_are_bounded_for_they_stand_in_the_record() -> None:
+    stream = StreamReader(strip_usage=False)
+    feed_all(stream, *(sse_event(finish("r" * 1_000, index)) for index in range(200)), DONE)
+    bounded = ("r" * reader.REASON_CHARACTERS_MAX,) * reader.CHOICES_MAX
+    assert stream.finish_reasons == bounded
+    choice = {"message": {}, "finish_reason": "r" * 1_000}
+    assert read_sized("chat", json.dumps({"choices": [choice] * 200}).encode()).finish_reasons == bounded
+
+
 def test_finish_reasons_stand_in_the_order_of_the_choices() -> None:
     stream = StreamReader(strip_usage=False)
     feed_all(stream, ROLE + sse_event(finish("length", 1)) + sse_event(finish("stop", 0)) + DONE)

@@ -138,6 +138,11 @@ ONE_MISTAKE = [
         "    tags: {" + ", ".join(f"t{i}: x" for i in range(17)) + "}",
         5, "tenants[0].tags: must have at most 16 names",
     ),
+    (
+        '    tags: {cost_centre: "42"}',
+        "    tags: {" + ", ".join(f"t{i}: {'€' * 250}" for i in range(8)) + "}",
+        5, "tenants[0].tags: must have at most 4096 bytes, all together",
+    ),
     ('    tags: {cost_centre: "42"}', "    tags: {Cost: x}", 5, "tenants[0].tags.Cost: must be a name"),
     # names
     ("  - name: acme", "  - name: Acme", 3, "tenants[0].name: must be a name: lower-case letters"),
