@@ -326,9 +326,13 @@ def _sweep(services: Services, entries: list[Entry]) -> None:
 
 
 async def _every(seconds: float, work: Callable[[], None]) -> None:
+    """For ever: without the sweep no deadline would ever end a call again."""
     while True:
         await asyncio.sleep(seconds)
-        work()
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  our own mistake in one round must not be the last round
+            log(logger, logging.ERROR, "fault in a round", error=repr(error))
 
 
 async def _cancel(task: "asyncio.Task[None]") -> None:

@@ -73,6 +73,7 @@ class Relay:
         self._down: list[bytes] = []
         self._down_bytes = 0
         self._paused = False
+        self._resumed = False  # since the last sweep
         self._finished = False
         self._over = False
         self._client_gone = False
@@ -109,6 +110,7 @@ class Relay:
             await send({"type": "http.response.body", "body": b"".join(pieces), "more_body": not self._over})
             if self._paused and self._attempt is not None:
                 self._paused = False
+                self._resumed = True
                 self._attempt.resume()
 
     # -- events
@@ -137,8 +139,10 @@ class Relay:
         """Called ten times a second: has the call's deadline passed?
 
         While the client is too slow to take what has come, the backend is not read: its silence is not its fault.
+        What it sent meanwhile is read before the next sweep, and counts first.
         """
-        deadline_ns = self.call.total_deadline_ns if self._paused else self.call.deadline_ns
+        waited, self._resumed = self._paused or self._resumed, False
+        deadline_ns = self.call.total_deadline_ns if waited else self.call.deadline_ns
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.feed(machine.Timer())
 

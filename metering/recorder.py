@@ -358,6 +358,8 @@ class Recorder:
         With calls still open there is no `stop` line: the directory is then left to the salvage,
         which writes their records. Raises nothing: a failed journal has told `on_dead`.
         """
+        if (tick := self._timers.pop("tick", None)) is not None:
+            tick.cancel()  # nothing may follow the `stop` line while that is synced
         with contextlib.suppress(OSError):  # it is `self.dead`, and `on_dead` has been told
             # First what is billed, so that a `stop` never stands behind lines that power may take.
             self._flush_all()

@@ -496,6 +496,26 @@ def test_stop_waits_for_the_sync_under_way(tmp_path: pathlib.Path, slow_sync: Sl
     run(scenario)
 
 
+def test_no_tick_comes_behind_the_stop_line_while_that_is_synced(
+    tmp_path: pathlib.Path, slow_sync: SlowSync
+) -> None:
+    async def scenario() -> None:
+        w = World(tmp_path)
+        w.now_ns = AT_NS + NS_PER_HOUR - NS_PER_S // 10  # 100 ms to the full hour
+        await w.start()
+        slow_sync.let_go.clear()
+        w.now_ns += NS_PER_S
+        stopping = asyncio.create_task(w.recorder.stop())
+        await w.until(lambda: w.recorder._sync is not None)
+        assert isinstance(w.fold.folded[-1][0], record.Stop)
+        asyncio.get_running_loop().call_later(0.2, slow_sync.let_go.set)
+        await stopping
+        assert isinstance(w.fold.folded[-1][0], record.Stop)
+        assert w.directory().complete
+
+    run(scenario)
+
+
 # Size
 
 

@@ -1,0 +1,72 @@
+"""The plain driver: whose silence a deadline counts."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from gateway import events as machine
+from gateway.relay import DOWN_BYTES_HIGH, Relay, Services
+
+
+class Machine:
+    """Stands for a call whose backend's next event is late, and which has time left; notes what it is fed."""
+
+    deadline_ns, total_deadline_ns = 10, 1_000
+    facts = SimpleNamespace(model="m", call_id="c-1")
+
+    def __init__(self) -> None:
+        self.fed: list[machine.Event] = []
+
+    def handle(self, event: machine.Event, _now_ns: int) -> list[machine.Action]:
+        self.fed.append(event)
+        return []
+
+
+class Reading:
+    """An attempt: is its connection read?"""
+
+    def __init__(self) -> None:
+        self.paused = False
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+
+def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
+    async def play() -> None:
+        call, attempt = Machine(), Reading()
+        services = Services(recorder=None, seats=None, registry=None, clock=lambda: 20, open=set())
+        relay = Relay(services, call, None)
+        relay._attempt = attempt
+        relay._act([machine.Write(b"x" * (DOWN_BYTES_HIGH + 1))])
+        assert attempt.paused
+        relay.sweep(20)
+        assert call.fed == [], "its client is slow, not the backend"
+
+        async def send(_message: dict[str, Any]) -> None:
+            pass
+
+        await relay._send_down(send)
+        assert not attempt.paused
+        relay.sweep(20)
+        assert call.fed == [], "what it has sent meanwhile has not been read yet"
+        relay.sweep(21)
+        assert call.fed == [machine.Timer()]
+
+    asyncio.run(play())
+
+
+def test_a_client_that_takes_nothing_does_not_outlive_the_whole_calls_time() -> None:
+    async def play() -> None:
+        call = Machine()
+        services = Services(recorder=None, seats=None, registry=None, clock=lambda: 20, open=set())
+        relay = Relay(services, call, None)
+        relay._attempt = Reading()
+        relay._act([machine.Write(b"x" * (DOWN_BYTES_HIGH + 1))])
+        relay.sweep(call.total_deadline_ns)
+        assert call.fed == [machine.Timer()]
+
+    asyncio.run(play())
