@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check lint lock e2e clean
+.PHONY: help demo test check lint lock e2e
 .DEFAULT_GOAL := help
 
 help: ## This list

@@ -1,6 +1,7 @@
 """What happens at the bounds: slots, the line before them, the journal's size, a stop with calls under way."""
 
 import asyncio
+import contextlib
 import json
 import pathlib
 import signal
@@ -192,6 +193,51 @@ def test_a_stop_ends_answers_that_do_not_end_and_their_clients_are_told(tmp_path
             ended = [(line["outcome"], line["error_code"]) for line in gateway.lines("call")]
             assert ended == [("backend_failed", "shutdown")] * 2
             assert gateway.lines()[-1]["kind"] == "stop"
+
+    asyncio.run(play())
+
+
+def test_a_disk_that_fails_ends_calls_at_once_and_they_are_lost_not_doubled(tmp_path: pathlib.Path) -> None:
+    async def play() -> None:
+        begun, full = asyncio.Event(), tmp_path / "full"
+
+        async def answer(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if json.loads(asked.body).get("stream"):
+                raw = chunked(ROLE, HELLO, FINISH)
+                writer.write(raw[: raw.index(FINISH)])
+                begun.set()
+                await reader.read()  # until the gateway leaves
+            else:
+                writer.write(sized(CHAT))
+
+        env = mutants.environment("disk_full") | {"KILL_TEST_FULL": str(full)}
+        async with backend(answer) as port, running_async(
+            tmp_path, config(port, slots=8), rate_cards=[CARD], env=env
+        ) as gateway:  # fmt: skip
+            key = gateway.keys["acme"]
+            stream = asyncio.create_task(ask(gateway.port, key, ASK_STREAM | {"model": "m1"}))
+            await asyncio.wait_for(begun.wait(), 20)
+            full.touch()
+            refused = await ask(gateway.port, key, ASK_M1)
+            assert (refused.status, json.loads(refused.body)["error"]["code"]) == (503, "journal_full")
+            async with asyncio.timeout(10):  # much less than the time that a stop would give it
+                got = await stream
+            error = json.loads(got.body.rpartition(b"data: ")[2])["error"]
+            assert (got.complete, error["code"]) == (True, "journal_full")
+            full.unlink()
+            again = None
+            async with asyncio.timeout(20):
+                while again is None or again.status != 200:
+                    await asyncio.sleep(0.05)
+                    # One that the ending process has just accepted is cut off.
+                    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                        again = await ask(gateway.port, key, ASK_M1)
+            await until(lambda: len(gateway.lines("call")) == 2)
+            admitted = {line["call_id"] for line in gateway.lines("admitted")}
+            outcomes = {line["call_id"]: line["outcome"] for line in gateway.lines("call")}
+            assert outcomes.keys() == admitted
+            assert sorted(outcomes.values()) == ["completed", "lost"]
+            assert outcomes[again.headers["x-weighbridge-call-id"]] == "completed"
 
     asyncio.run(play())
 

@@ -1,7 +1,10 @@
 """The breaks, by name."""
 
 import asyncio
+import errno
 import functools
+import os
+import pathlib
 from collections.abc import Callable, Iterable
 
 from metering import gone
@@ -74,6 +77,19 @@ def gap_counted() -> None:
     _edit_script(_GAP, _GAP.replace("then\n", "then\n" + add))
 
 
+def disk_full() -> None:
+    """No break of ours: the disk is full for as long as there is a file at KILL_TEST_FULL."""
+    write, full = Journal.write, pathlib.Path(os.environ["KILL_TEST_FULL"])
+
+    def write_or_fail(journal: Journal, data: bytes, first_seq: int, hour: int) -> None:
+        if full.exists():
+            journal.dead = True
+            raise OSError(errno.ENOSPC, "no space left on device")
+        write(journal, data, first_seq, hour)
+
+    Journal.write = write_or_fail
+
+
 def short_drain() -> None:
     """No break: a stop gives running answers half a second, so that a test need not wait for it."""
     from gateway import app
@@ -104,6 +120,7 @@ MUTATIONS = {
         dead_folded_once,
         predecessor_not_asked_for,
         gap_counted,
+        disk_full,
         short_drain,
     )
 }
