@@ -30,6 +30,7 @@ from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
 from gateway import errors, openai_api, pricing_config
+from gateway.attempt_log import AttemptLog
 from gateway.auth import Keys
 from gateway.call import Limits
 from gateway.config import Config
@@ -169,7 +170,7 @@ async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Book
     shipper = Shipper(store, journals.Directory(journal.path), on_behind=worker.behind)
     recorder = Recorder(
         journal,
-        (page, shipper),
+        (page, shipper, AttemptLog()),
         loop=asyncio.get_running_loop(),
         clock=time.time_ns,
         bytes_max=config.journal.bytes_max,

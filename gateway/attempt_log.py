@@ -1,0 +1,51 @@
+"""Attempts that failed, as log lines: a fold of the journal, as all that is told of calls.
+
+Of a kind (backend, outcome, error) at most one line a second: a server that refuses everything
+must not fill the log. `more` is how many of the kind have gone unsaid since its last line.
+"""
+
+import logging
+
+from metering.logs import log
+from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Line
+from metering.units import NS_PER_S
+
+QUIET_NS = NS_PER_S
+
+_FAILED = {AttemptOutcome.UNAVAILABLE, AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT}
+
+Kind = tuple[str, AttemptOutcome, str | None]
+
+logger = logging.getLogger("weighbridge.calls")
+
+
+class AttemptLog:
+    """A Fold. Errors are fixed phrases and backends are configured, so the kinds are few."""
+
+    def __init__(self) -> None:
+        self._said_ns: dict[Kind, int] = {}
+        self._unsaid: dict[Kind, int] = {}
+
+    def fold(self, line: Line, _seq: int, _leaf: str) -> None:
+        """Say which attempts of a call failed."""
+        if isinstance(line, CallRecord):
+            for attempt in line.attempts:
+                if attempt.outcome in _FAILED:
+                    self._say(line, attempt)
+
+    def turn(self, _seq: int) -> None:
+        """Nothing waits for the turn's end."""
+
+    def _say(self, call: CallRecord, attempt: AttemptRecord) -> None:
+        kind = attempt.backend, attempt.outcome, attempt.error
+        said_ns = self._said_ns.get(kind)
+        # The clock of the journal is the wall's: one that was set back must not silence a kind.
+        if said_ns is not None and 0 <= call.at_ns - said_ns < QUIET_NS:
+            self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
+            return
+        self._said_ns[kind] = call.at_ns
+        log(
+            logger, logging.WARNING, "attempt failed", call_id=call.call_id, backend=attempt.backend,
+            outcome=attempt.outcome.value, error=attempt.error, call_outcome=call.outcome.value,
+            more=self._unsaid.pop(kind, 0),
+        )  # fmt: skip
