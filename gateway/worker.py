@@ -22,15 +22,12 @@ from gateway import config as cfg
 from gateway import control, logs
 from gateway.app import DRAIN_S, Worker, create_apps
 from gateway.config import Config
-from metering.logs import log
 
 LEAVE_S = 3
 """After the drain (gateway/app.py), for the ends of answers to reach their clients; who takes longer is cut off."""
 
 KEEP_ALIVE_S = 75
 """Idle client connections: longer than the 60 s of the usual load balancers, so that they close first."""
-
-logger = logging.getLogger("weighbridge.worker")
 
 
 class Server(uvicorn.Server):
@@ -100,9 +97,6 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
     if stopping.is_set():  # the supervisor went before there was anything to stop
         stop()
     await asyncio.gather(*(one.serve(sockets=[sock]) for one, sock in zip(servers, sockets, strict=True)))
-    if not servers[0].started:
-        log(logger, logging.ERROR, "worker could not start")
-        return 1
     return 1 if failed else 0
 
 

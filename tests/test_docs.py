@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from gateway import cli, config_load
+from gateway import cli, config_load, errors
 from gateway.config import Config
 from metering import record
 from metering.families import FAMILIES
@@ -157,3 +157,15 @@ def test_links_between_pages_lead_somewhere() -> None:
     for path in [ROOT / "README.md", *REFERENCE.glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def errors_below(type_: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
+    for below in type_.__subclasses__():
+        yield below
+        yield from errors_below(below)
+
+
+def test_every_error_code_stands_in_the_api_page_with_its_status() -> None:
+    rows = dict(re.findall(r"^\| `?(\w+)`? \| ([0-9, ]+) \|", page("api.md"), re.MULTILINE))
+    ours = {(error.code or "null", str(int(error.status))) for error in errors_below(errors.GatewayError)}
+    assert {(code, status) for code, listed in rows.items() for status in listed.split(", ")} == ours
