@@ -12,6 +12,7 @@ from backends.model import NAME_PATTERN
 from gateway import config_load
 from gateway.config_load import DEFAULT_FILE, Flags, Place
 from gateway.config_tree import ConfigErrors
+from metering.chain import Broken
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -114,11 +115,11 @@ def export(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     try:
-        rows = export_command.rows(_place(args), hours, _say)
+        found = export_command.find(_place(args), hours, _say)
     except export_command.ExportError as error:
         raise CommandError(str(error)) from error
-    export_command.write(rows, args.out)
-    return EXIT_OK
+    export_command.write(found.rows, args.out)
+    return _say_broken(found.broken)
 
 
 def audit_show(args: argparse.Namespace) -> int:
@@ -128,9 +129,11 @@ def audit_show(args: argparse.Namespace) -> int:
 
     root = pathlib.Path(_place(args).state_dir) / "journal"
     if not root.is_dir():
-        raise CommandError(f"there is no journal in {root}")
+        raise CommandError(f"there is no journal in {root}; name the data's place with --state-dir or -c")
+    broken: list[Broken] = []
     try:
-        found = [audit.find(root, args.call_id)] if args.call_id else audit.last(root, args.last)
+        one = args.call_id
+        found = [audit.find(root, one)] if one else audit.last(root, args.last, broken.append)
     except audit.NotFound as error:
         raise CommandError(str(error)) from error
     if args.json:
@@ -138,7 +141,14 @@ def audit_show(args: argparse.Namespace) -> int:
             sys.stdout.write(audit.as_json(one.line).decode() + "\n")
     else:
         sys.stdout.write("\n".join(page(one) for one in found))
-    return EXIT_OK
+    return _say_broken(broken)
+
+
+def _say_broken(broken: Sequence[Broken]) -> int:
+    """Journals that could not be read to their end: what was shown is a part, which is no success."""
+    for journal in broken:
+        _say(str(journal))
+    return EXIT_FAILED if broken else EXIT_OK
 
 
 def _say(text: str) -> None:

@@ -1,20 +1,20 @@
 """Finding a call's record in the journals of a state directory, with its place in the chain.
 
 No gateway need run, and a running one is not disturbed. The chain is verified from the start of the
-segment that holds the record up to it.
+segment that holds the record up to it, and to the line behind it, which holds it.
 """
 
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
 from metering import chain
-from metering.chain import Chained
+from metering.chain import Broken, Chained
 from metering.journal import SALVAGE, WRITER_PATTERN, Directory, directories
-from metering.record import Admitted, CallRecord, Host, Identity
+from metering.record import Admitted, CallRecord, Host, Identity, Stop
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotFound(LookupError):
-    """There is no such call here; the message says what was looked for."""
+    """There is no such call here, or none that the chain holds; the message says what was looked for."""
 
 
 def find(root: pathlib.Path, call_id: str) -> Found:
@@ -45,15 +45,28 @@ def find(root: pathlib.Path, call_id: str) -> Found:
     needle = b'"call_id":%s' % msgspec.json.encode(call_id)
     lines = [line for line in _lines_with(directory, needle) if isinstance(line, CallRecord | Admitted)]
     # The record comes after the admission; each is checked to be a part of the chain.
+    tail = directory.tail()  # asked before the chain is read: a live one grows meanwhile
     for line in sorted(lines, key=lambda line: line.seq, reverse=True):
-        chained = next(directory.chained(line.seq - 1), None)
-        if chained is not None and chained.line == line:
+        chained, behind = itertools.islice(itertools.chain(directory.chained(line.seq - 1), (None, None)), 2)
+        held = behind is not None or tail is None or tail.seq <= line.seq
+        if chained is not None and chained.line == line and held:
+            if isinstance(line, Admitted) and (broken := _broken(directory)):
+                raise NotFound(f"{call_id} was admitted; its record is not proven: {broken}")
             return _found(directory, line, chained.leaf)
-    raise NotFound(f"there is no call {call_id} in {directory.path}")
+        if isinstance(line, CallRecord):
+            raise NotFound(
+                f"a record of {call_id} stands in {directory.file_of(line.seq)} (seq {line.seq}), "
+                "and the chain does not hold it: it, or a line beside or before it, was altered, dropped or moved"
+            )
+    lost = f"; {broken}" if (broken := _broken(directory)) else ""
+    raise NotFound(f"there is no call {call_id} in {directory.path}{lost}")
 
 
-def last(root: pathlib.Path, count: int) -> list[Found]:
-    """The `count` calls that ended last, the newest first, over all writers. Raises OSError."""
+def last(root: pathlib.Path, count: int, on_broken: Callable[[Broken], None] = lambda _: None) -> list[Found]:
+    """The `count` calls that ended last, the newest first, over all writers. Raises OSError.
+
+    on_broken: told of journals that were altered, as far as they are read: what is behind that is left out.
+    """
     assert count > 0
     newest: list[tuple[CallRecord, Directory, str]] = []
     by_age = sorted(((_touched_ns(directory), directory) for directory in directories(root)), key=_age)
@@ -62,7 +75,8 @@ def last(root: pathlib.Path, count: int) -> list[Found]:
         if len(newest) == count and touched_ns < newest[-1][0].finished_ns:
             break
         newest += [
-            (record, directory, leaf) for record, leaf in itertools.islice(_backwards(directory), count)
+            (record, directory, leaf)
+            for record, leaf in itertools.islice(_backwards(directory, on_broken), count)
         ]
         newest.sort(key=lambda one: (-one[0].finished_ns, one[0].call_id))
         del newest[count:]
@@ -123,14 +137,40 @@ def _files(directory: Directory) -> list[pathlib.Path]:
     return [path for _, path in directory.segment_paths()] + salvage
 
 
-def _backwards(directory: Directory) -> Iterator[tuple[CallRecord, str]]:
+def _broken(directory: Directory) -> Broken | None:
+    """Is this directory closed, and its chain not whole? Reads all of it."""
+    if not directory.complete:
+        return None
+    end = _end(directory.chained(), 0)
+    return None if end.is_stop else Broken(directory.writer, end.seq)
+
+
+def _backwards(directory: Directory, on_broken: Callable[[Broken], None]) -> Iterator[tuple[CallRecord, str]]:
     """Records from the last to the first, each with its leaf; segment by segment."""
+    closed = directory.complete  # asked before it is read: a live one may get its `stop` meanwhile
     until: int | None = None
     for first_seq in sorted((first for first, _ in directory.segment_paths()), reverse=True):
-        segment = _until(directory.chained(first_seq - 1), until)
+        segment = list(_until(directory.chained(first_seq - 1), until))
+        end = _end(segment, first_seq - 1)
+        if end.seq != until - 1 if until else closed and not end.is_stop:
+            on_broken(Broken(directory.writer, end.seq))
+            del segment[-1:]  # nothing holds it
         calls = [(one.line, one.leaf) for one in segment if isinstance(one.line, CallRecord)]
         yield from reversed(calls)
         until = first_seq
+
+
+class _End(NamedTuple):
+    seq: int
+    is_stop: bool
+
+
+def _end(lines: Iterable[Chained], before: int) -> _End:
+    """Where lines end. before: the seq that they begin after."""
+    seq, line = before, None
+    for one in lines:
+        seq, line = one.seq, one.line
+    return _End(seq, isinstance(line, Stop))
 
 
 def _until(lines: Iterable[Chained], seq: int | None) -> Iterable[Chained]:

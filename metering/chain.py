@@ -149,6 +149,22 @@ def scan(segment: bytes, seq: int = 0, prev: str = ZEROS) -> Scan:
     return Scan(lines, offset, seq, prev)
 
 
+class Broken(NamedTuple):
+    """A directory that is closed, and whose chain ends before its end. at_seq: the last line of the chain.
+
+    A line is proven by the one behind it, so this one may itself be what was altered.
+    """
+
+    writer: str
+    at_seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"the journal of {self.writer} is broken at seq {self.at_seq}: this line or the next one was "
+            "altered, dropped or moved, and nothing behind it counts"
+        )
+
+
 def walk(segments: Iterable[Segment], seq: int = 0, prev: str = ZEROS) -> Iterator[Chained | bytes]:
     """Follow the chain through segments: its lines in order, then, as bytes, all that does not continue it.
 

@@ -8,13 +8,14 @@ money is a decimal string with 12 places.
 import csv
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TextIO
 
 from metering import ledger
+from metering.chain import Broken
 from metering.folder import Directory
 from metering.ledger import UNITS, Account
-from metering.record import CallRecord
+from metering.record import CallRecord, Stop
 from metering.store import Store
 from metering.units import NS_PER_HOUR, usd_text
 
@@ -83,15 +84,24 @@ async def rows_from_store(store: Store, hours: range) -> list[Row]:
     return _rows(totals)
 
 
-def rows_from_journal(directories: Iterable[Directory], hours: range) -> list[Row]:
-    """Rows of these hours as the journals have them, shipped or not. Reads whole directories. Raises OSError."""
+def rows_from_journal(
+    directories: Iterable[Directory], hours: range, on_broken: Callable[[Broken], None] = lambda _: None
+) -> list[Row]:
+    """Rows of these hours as the journals have them, shipped or not. Reads whole directories. Raises OSError.
+
+    on_broken: told of each journal that was altered after it was closed; the rows lack what is behind that.
+    """
     totals: dict[tuple[str, Account], list[int]] = {}
     for directory in directories:
+        closed = directory.complete  # asked before it is read: a live one may get its `stop` meanwhile
+        line, seq = None, 0
         for line, seq, leaf in directory.records():
             if isinstance(line, CallRecord) and line.finished_ns // NS_PER_HOUR in hours:
                 posting = ledger.posting(line, seq, leaf)
                 amounts = totals.setdefault((line.tenant, posting.account), [0] * len(UNITS))
                 ledger.add(amounts, posting.amounts)
+        if closed and not isinstance(line, Stop):
+            on_broken(Broken(directory.writer, seq))
     return _rows(totals)
 
 

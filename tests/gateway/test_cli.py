@@ -327,7 +327,29 @@ def test_audit_show_of_what_is_not_there(tmp_path: pathlib.Path, capsys: Capture
     assert cli.main(["audit", "show", "--last", "1", "--state-dir", "elsewhere"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert f"there is no call {WRITER}-7" in first
-    assert second == "weighbridge: there is no journal in elsewhere/journal"
+    assert second == (
+        "weighbridge: there is no journal in elsewhere/journal; name the data's place with --state-dir or -c"
+    )
+
+
+def test_a_journal_that_was_altered_is_named_and_no_success(
+    journal: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    (segment,) = journal.glob("*.jsonl")
+    segment.write_bytes(
+        segment.read_bytes().replace(b'"unpriced_reason":"slots', b'"unpriced_reason":"clots')
+    )
+    said = f"weighbridge: the journal of {WRITER} is broken at seq 3: "
+    assert cli.main(["audit", "show", "--last", "5"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"call      {WRITER}-1 ")
+    assert f"{WRITER}-2" not in shown.out
+    assert shown.err.startswith(said)
+    assert cli.main(["export", *PERIOD, "--out", str(tmp_path / "rows.csv")]) == 1
+    assert capsys.readouterr().err.splitlines()[1].startswith(said)
+    assert (tmp_path / "rows.csv").exists()
+    assert cli.main(["audit", "show", f"{WRITER}-2"]) == 1
+    assert "the chain does not hold it" in capsys.readouterr().err
 
 
 def test_where_the_data_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -395,8 +417,9 @@ def test_export_of_no_period(period: list[str], capsys: Capture) -> None:
 
 @pytest.mark.usefixtures("journal")
 def test_export_into_a_directory_that_is_not_there(capsys: Capture) -> None:
-    assert cli.main(["export", *PERIOD, "--out", "none/rows.csv"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1].endswith("No such file or directory")
+    for out, reason in (("none/rows.csv", "No such file or directory"), (".", "Is a directory")):
+        assert cli.main(["export", *PERIOD, "--out", out]) == 1
+        assert capsys.readouterr().err.splitlines()[-1] == f"weighbridge: {out}: {reason}"
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path: pathlib.Path) -> None:

@@ -122,9 +122,54 @@ def test_an_altered_line_is_no_record(tmp_path: pathlib.Path) -> None:
     path = write_directory(tmp_path, [start(), *calls(WRITER, 3), stop()]) / "0000000000000001.jsonl"
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"cost_pusd":22500000', b'"cost_pusd":22500001', 1))
-    assert ended(audit.find(tmp_path, f"{WRITER}-1")).cost_pusd == 22_500_001  # nothing before it is broken
-    with pytest.raises(NotFound):  # and nothing after it is held by the chain any more
-        audit.find(tmp_path, f"{WRITER}-2")
+    for number in (1, 2):  # neither it nor what comes after it is held by the chain any more
+        with pytest.raises(NotFound, match=r"a record of .* the chain does not hold it"):
+            audit.find(tmp_path, f"{WRITER}-{number}")
+
+
+def altered(root: pathlib.Path, line: int, *, per_segment: int = 1_000_000) -> None:
+    """A closed directory of three calls, a byte of one of its eight lines changed."""
+    path = write_directory(root, [start(), *calls(WRITER, 3), stop()], per_segment=per_segment)
+    for file in sorted(path.glob("*.jsonl")):
+        lines = file.read_bytes().splitlines(keepends=True)
+        first = int(file.stem)
+        if first <= line < first + len(lines):
+            lines[line - first] = lines[line - first].replace(b'"tenant":"', b'"tenant":"x')
+        file.write_bytes(b"".join(lines))
+
+
+def test_a_call_whose_record_is_behind_the_break_is_not_called_open(tmp_path: pathlib.Path) -> None:
+    altered(tmp_path, 4)  # the admission of the second
+    path = tmp_path / WRITER / "0000000000000001.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"kind":"call"', b'"kind":"Call"'))
+    with pytest.raises(NotFound, match=rf"{WRITER}-1 was admitted; .* is not proven: .* at seq 3"):
+        audit.find(tmp_path, f"{WRITER}-1")
+    with pytest.raises(NotFound, match=r"there is no call .*; the journal of .* is broken at seq 3"):
+        audit.find(tmp_path, f"{WRITER}-9")
+
+
+@pytest.mark.parametrize("per_segment", [1_000_000, 4, 2])
+@pytest.mark.parametrize("line", range(2, 8))
+def test_the_last_calls_say_which_journal_is_broken(
+    tmp_path: pathlib.Path, line: int, per_segment: int
+) -> None:
+    altered(tmp_path, line, per_segment=per_segment)
+    broken: list[chain.Broken] = []
+    found = audit.last(tmp_path, 9, broken.append)
+    assert {one.writer for one in broken} == {WRITER}
+    assert all(ended(one).seq != line for one in found)
+    assert all(ended(one).tenant == "acme" for one in found)
+
+
+def test_a_whole_journal_is_not_called_broken(tmp_path: pathlib.Path) -> None:
+    write_directory(tmp_path, [start(), *calls(WRITER, 3), stop()], per_segment=3)
+    write_directory(tmp_path, [start(writer=OTHER), *calls(OTHER, 2), admitted("x")], writer=OTHER)
+    broken: list[chain.Broken] = []
+    assert len(audit.last(tmp_path, 9, broken.append)) == 5
+    salvage_dead(tmp_path)
+    assert len(audit.last(tmp_path, 9, broken.append)) == 6
+    assert broken == []
 
 
 def test_a_torn_line_is_no_record(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import pathlib
 import random
 
 import pytest
@@ -9,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metering import export
+from metering.chain import Broken
 from metering.export import COLUMNS, Row
+from metering.journal import Directory, segment_name
 from metering.ledger import UNITS, Account
 from metering.units import NS_PER_HOUR
-from tests.support import lines
+from tests.support import journals, lines
 from tests.support.ledgers import HOUR, MemoryDirectory, random_directory
 
 HEADER = (
@@ -118,6 +121,26 @@ def test_rows_of_the_journal() -> None:
         Row("acme", plain._replace(project="web"), (1, 10, 4, 7, 12_345_678, 0)),
         Row("globex", plain, (1, 10, 4, 7, 12_345_678, 0)),
     ]
+
+
+def test_a_journal_that_was_altered_after_its_end_is_named(tmp_path: pathlib.Path) -> None:
+    writer = journals.WRITER
+    makes = [
+        journals.start(),
+        journals.call("c-1"),
+        journals.call("c-2"),
+        journals.call("c-3"),
+        journals.stop(),
+    ]
+    path = journals.write_directory(tmp_path, makes)
+    hours = range(journals.AT_NS // NS_PER_HOUR + 1)
+    broken: list[Broken] = []
+    (whole,) = export.rows_from_journal([Directory(path)], hours, broken.append)
+    assert (whole.amounts[0], broken) == (3, [])
+    segment = path / segment_name(1)
+    segment.write_bytes(segment.read_bytes().replace(b'"c-2"', b'"c-5"'))
+    (part,) = export.rows_from_journal([Directory(path)], hours, broken.append)
+    assert (part.amounts[0], broken) == (2, [Broken(writer, 3)])
 
 
 @given(st.randoms(use_true_random=False))
