@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from metering.audit import Found
 from metering.pricing import explain
-from metering.record import Admitted, AttemptRecord, CallRecord, Host, Instance, PriceBasis
+from metering.record import Admitted, AttemptRecord, CallRecord, Host, Instance, Outcome, PriceBasis
 from metering.units import (
     MICRO_USD_PER_USD,
     NS_PER_MS,
@@ -35,11 +35,11 @@ def _open(line: Admitted) -> Iterator[tuple[str, str]]:
 
 def _ended(record: CallRecord, host: Host | None) -> Iterator[tuple[str, str]]:
     status = "" if record.status is None else f", HTTP {record.status}"
-    code = f", {record.error_code}" if record.error_code else ""
+    code = f", {record.error_code}" if record.error_code not in (None, record.outcome) else ""
     simulated = "  (simulated)" if record.simulated else ""
     yield "call", f"{record.call_id}  {record.outcome}{status}{code}{simulated}"
     yield from _ask(record)
-    yield "served by", _served_by(record, host)
+    yield "served by" if record.outcome is Outcome.COMPLETED else "sent to", _served_by(record, host)
     yield from _hardware(record, host)
     yield "times", _times(record)
     yield "tokens", _tokens(record.usage)
@@ -65,7 +65,7 @@ def _ask(line: CallRecord | Admitted) -> Iterator[tuple[str, str]]:
 
 def _served_by(record: CallRecord, host: Host | None) -> str:
     if record.backend is None:
-        return "no backend"
+        return "not known: its process was killed" if record.outcome is Outcome.LOST else "no backend"
     words = [record.backend]
     if host is not None and host.framework is not None:
         words.append(f"{host.framework} {host.framework_version or _UNKNOWN}")
@@ -138,7 +138,8 @@ def _cost(record: CallRecord) -> Iterator[tuple[str, str]]:
     yield "cost", f"${usd_text(record.cost_pusd)} (estimated)"
     basis = record.price_basis
     if basis is None:
-        yield "", "nothing was served, so nothing is charged"
+        lost = record.outcome is Outcome.LOST
+        yield "", "a lost call is not charged" if lost else "nothing was served, so nothing is charged"
         return
     yield "", _by_card(record, basis) if basis.kind == "card" else _by_slot_time(record, basis)
     yield "", f"price of {basis.date or _UNKNOWN}, source: {basis.source or _UNKNOWN}"
@@ -172,7 +173,7 @@ def _short(amount: int, parts_per_usd: int) -> str:
 
 def _attempt(attempt: AttemptRecord) -> str:
     status = "" if attempt.status is None else f", HTTP {attempt.status}"
-    error = f": {attempt.error}" if attempt.error else ""
+    error = f": {attempt.error}" if attempt.error not in (None, f"status {attempt.status}") else ""
     again = ", on a fresh connection" if attempt.reconnected else ""
     took = _ms(attempt.ended_ns - attempt.started_ns)
     return f"{attempt.backend}  {attempt.outcome}{status}{error}  {took}{again}"

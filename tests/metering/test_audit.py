@@ -100,7 +100,8 @@ def test_a_lost_call_is_in_the_salvage(tmp_path: pathlib.Path) -> None:
     found = audit.find(tmp_path, f"{WRITER}-1")
     assert ended(found).outcome is Outcome.LOST
     assert found.file == path / "salvage.jsonl"
-    assert "nothing was served, so nothing is charged" in page(found)
+    assert "sent to   not known: its process was killed" in page(found)
+    assert "a lost call is not charged" in page(found)
     assert [ended(one).call_id for one in audit.last(tmp_path, 5)] == [f"{WRITER}-1"]
 
 
@@ -349,12 +350,31 @@ def test_the_page_of_an_unpriced_call_says_what_would_price_it() -> None:
     assert "prompt unknown  completion unknown  source unknown" in text
 
 
+def test_the_page_of_a_call_that_failed_says_each_thing_once() -> None:
+    failed = AttemptRecord(
+        backend="inf2-a", ended_ns=AT_NS, error="status 500", outcome=AttemptOutcome.FAILED, slot_ns=0,
+        started_ns=AT_NS, status=500,
+    )  # fmt: skip
+    text = shown(
+        attempts=(failed,),
+        error_code="backend_failed",
+        outcome=Outcome.BACKEND_FAILED,
+        status=502,
+        cost_pusd=0,
+    )
+    assert "  backend_failed, HTTP 502\n" in text
+    assert "sent to   " in text
+    assert "served by" not in text
+    assert "attempt 1 inf2-a  failed, HTTP 500  0.0 ms" in text
+
+
 def test_the_page_of_a_call_that_nobody_served() -> None:
     text = shown(
         None, cost_pusd=0, error_code="no_backend", instance_family=None, outcome=Outcome.SHED, project=None,
         status=None, stream=False,
     )  # fmt: skip
     assert "shed, no_backend" in text
-    assert "no backend" in text
+    assert "sent to   no backend" in text
+    assert "nothing was served, so nothing is charged" in text
     assert "project none" in text
     assert "not streamed" in text
