@@ -129,10 +129,13 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
 
 
 def notes(config: Config) -> list[str]:
-    """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them."""
+    """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them,
+    and rate cards that price nothing."""
     table = instances_csv()
     book = pricing_config.price_book(config, table)
-    return [f"note: {note}" for note in pricing_config.unpriced(config, read_catalog(table), book)]
+    catalog = read_catalog(table)
+    found = [*pricing_config.unpriced(config, catalog, book), *pricing_config.idle_cards(config, catalog)]
+    return [f"note: {note}" for note in found]
 
 
 def redis_url(redis: Redis) -> str | None:

@@ -150,7 +150,7 @@ class Shape:
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """ "; did you mean …?" if one of `words` is near to `word`, else nothing."""
-    near = difflib.get_close_matches(word, list(words), n=1)
+    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 

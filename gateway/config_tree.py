@@ -82,7 +82,7 @@ def read_yaml(data: bytes, name: str) -> tuple[Node, list[Mistake]]:
         raise ConfigErrors([Mistake(name, line, "", "is not UTF-8")]) from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigErrors([Mistake(name, line, "", f"is no YAML: {error.problem}")]) from error
+        raise ConfigErrors([Mistake(name, line, "", f"is no YAML: {_in_words(error)}")]) from error
     except yaml.YAMLError as error:
         raise ConfigErrors([Mistake(name, 1, "", f"is no YAML: {str(error).splitlines()[0]}")]) from error
     except RecursionError as error:
@@ -94,6 +94,18 @@ def read_yaml(data: bytes, name: str) -> tuple[Node, list[Mistake]]:
     if not isinstance(root.value, dict):
         raise ConfigErrors([Mistake(name, root.line, "", "must be a mapping of keys, as in `listen: …`")])
     return root, reader.mistakes
+
+
+def _in_words(error: yaml.MarkedYAMLError) -> str:
+    """What is no YAML, and in what: a quote that is not closed is noticed many lines behind it."""
+    problem = error.problem or "it cannot be read"
+    if "'\\t'" in problem:
+        return "a tab; indent with spaces"
+    if error.context and error.context_mark and error.problem_mark:
+        begins, found = error.context_mark.line + 1, error.problem_mark.line + 1
+        if begins != found:
+            problem += f" ({error.context} that begins on line {begins})"
+    return problem
 
 
 class _Reader:

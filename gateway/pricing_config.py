@@ -42,6 +42,22 @@ def unpriced(config: Config, catalog: Catalog, book: PriceBook) -> Iterator[str]
                 yield f"calls of {model.name} on {name} will be unpriced ({tariff}): {hint}{near}"
 
 
+def idle_cards(config: Config, catalog: Catalog) -> Iterator[str]:
+    """Rate cards for hardware that no backend of their model is said to run on: a misspelt family prices nothing."""
+    backends = {backend.name: backend for backend in config.backends}
+    for model in config.models:
+        hardware: set[str] = set()
+        for name in (name for tier in model.tiers for name in tier.backends):
+            host = identity.host(backends[name], model_facts(model), catalog, Probed())
+            hardware |= {word for word in (host.instance_family, backends[name].instance_type) if word}
+        for card in model.rate_cards:
+            meant = card.instance_type or card.family
+            assert meant is not None
+            if meant not in hardware:
+                near = did_you_mean(meant, sorted(hardware))
+                yield f"the rate card of {model.name} for {meant} prices nothing: no backend of it runs on that{near}"
+
+
 def _card(model: str, entry: CardEntry) -> RateCard:
     hardware = entry.instance_type or entry.family
     assert hardware is not None

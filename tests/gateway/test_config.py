@@ -257,6 +257,8 @@ def test_what_is_under_a_broken_section_is_not_reported_too(tmp_path: pathlib.Pa
         ("", ["backends: is missing", "models: is missing", "tenants: is missing"]),
         ("- a", ["must be a mapping of keys"]),
         ("a: [", ["is no YAML"]),
+        ("a:\n\tb: c", ["w.yaml:2: is no YAML: a tab; indent with spaces"]),
+        ('a: "4711\nb: c\nd: "e"', ["(while parsing a block mapping that begins on line 1)"]),
         ("a: b: c", ["is no YAML"]),
         ("a: 1\n---\nb: 2", ["is no YAML"]),
         ("a: \x01", ["is no YAML"]),

@@ -74,6 +74,19 @@ def test_the_operators_price_goes_before_the_lists() -> None:
     assert (found.uusd_per_hour, found.source) == (1_500_000, "contract")
 
 
+def test_a_card_for_hardware_that_no_backend_has_is_named() -> None:
+    by_family = configured(backend("a", "inf2.xlarge"), backend("bare"))
+    by_type = configured(backend("a", "inf2.xlarge"), family=None, instance_type="inf2.xlarge")
+    assert [
+        *pricing_config.idle_cards(by_family, CATALOG),
+        *pricing_config.idle_cards(by_type, CATALOG),
+    ] == []
+    misspelt = configured(backend("a", "inf2.xlarge"), backend("b", "g6e.xlarge"), family="inf3")
+    assert list(pricing_config.idle_cards(misspelt, CATALOG)) == [
+        "the rate card of llama for inf3 prices nothing: no backend of it runs on that; did you mean inf2?"
+    ]
+
+
 def test_each_backend_whose_calls_have_no_price_is_named_once_with_the_cure() -> None:
     config = configured(
         backend("carded", "inf2.xlarge"),
