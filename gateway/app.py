@@ -376,11 +376,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in OpenAI's shape."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        shown: errors.GatewayError = errors.MethodNotAllowed(
-            f"use {(error.headers or {}).get('Allow', 'another method')}"
-        )
+        allowed = sorted((error.headers or {}).get("Allow", "another method").split(", "))
+        shown: errors.GatewayError = errors.MethodNotAllowed(f"this path takes {', '.join(allowed)}")
     elif error.status_code == 404:
-        shown = errors.NotFound("there is nothing at this path")
+        shown = errors.NotFound(
+            f"there is nothing at this path; the API has {', '.join(OPERATIONS)}, /v1/models"
+        )
     else:
         shown = errors.InvalidRequest(str(error.detail))
     response = await openai_api.render(request, shown)

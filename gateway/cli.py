@@ -82,7 +82,8 @@ def key_new(args: argparse.Namespace) -> int:
     from gateway.keys import new_key
 
     if not re.match(NAME_PATTERN, args.tenant):
-        raise CommandError(f"{args.tenant!r} is no name of a tenant", EXIT_USAGE)
+        rule = "lower-case letters, digits, '.', '_' and '-', at most 63, a letter or digit first"
+        raise CommandError(f"{args.tenant!r} is no name of a tenant: {rule}", EXIT_USAGE)
     key = new_key()
     print(f"key: {key}")
     print(f"hash: {hash_of(key)}")
@@ -224,7 +225,7 @@ def parser() -> argparse.ArgumentParser:
         "--instance-type", metavar="T", required=True, help="whose timing, as in inf2.48xlarge"
     )
     command.add_argument("--model", metavar="M", required=True, help="the name to serve")
-    command.add_argument("--port", metavar="P", type=_port, required=True)
+    command.add_argument("--port", metavar="P", type=_port, required=True, help="where; 0: one that is free")
     command.add_argument("--slots", metavar="N", type=_count, help="seats in its batch")
 
     add(commands, "version", version)

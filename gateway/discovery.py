@@ -34,10 +34,11 @@ def served_model(url: str, notice: Callable[[str], None]) -> str:
             if error.code in (401, 403):
                 raise NoModel("the server asks for a key; use a file with backends[].key_file") from error
         except (OSError, ValueError) as error:
-            reason = str(getattr(error, "reason", error)) or type(error).__name__
+            cause = getattr(error, "reason", error)
+            reason = getattr(cause, "strerror", None) or str(cause) or type(error).__name__
         now = time.monotonic()
         if noticed is None or now - noticed >= NOTICE_S:
-            notice(f"waiting for {url} to say which model it serves: {reason}")
+            notice(f"waiting for {url} to say which model it serves (--model NAME: do not ask): {reason}")
             noticed = now
         time.sleep(RETRY_S)
 

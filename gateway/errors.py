@@ -125,7 +125,7 @@ def from_backend(error: BackendError) -> GatewayError:
     if isinstance(error, BackendTimeout):
         return TimedOut("the model did not answer in time")
     if isinstance(error, BackendUnavailable):
-        return NoBackend("no server of this model is free; try again", retry_after_s=1)
+        return NoBackend("no server of this model can take the call now; try again", retry_after_s=1)
     return BackendBroke("the model's server failed; try again")
 
 

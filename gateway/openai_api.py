@@ -96,7 +96,7 @@ class OpenAIApi:
     ) -> Relay | None:
         """Everything before admission. returns: the call, or None if the client left while sending its body."""
         if scope["method"] != "POST":
-            raise errors.MethodNotAllowed("use POST")
+            raise errors.MethodNotAllowed("this path takes POST")
         visit.principal = principal = self._keys.principal(headers.get(b"authorization"))
         principal.require("inference")
         _check_media(headers)
@@ -140,12 +140,15 @@ class OpenAIApi:
         return Relay(self._services, Call(facts, plan, served.limits), request)
 
     def _plan(self, served: Served, ask: Ask) -> routing.Plan:
-        plan = routing.plan(self._targets.views(served), max_tokens=ask.max_tokens)
+        views = self._targets.views(served)
+        plan = routing.plan(views, max_tokens=ask.max_tokens)
         if plan.able:
             return plan
         if plan.left_out and all(left.reason == TOO_LONG for left in plan.left_out):
+            longest = max(view.target.max_model_len or 0 for view in views)
             raise errors.ContextTooLong(
-                "max_tokens does not fit the length this model serves", param="max_tokens"
+                f"max_tokens is {ask.max_tokens}; this model serves {longest} tokens with the prompt",
+                param="max_tokens",
             )
         raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
 
@@ -179,9 +182,10 @@ class OpenAIApi:
     async def model(self, request: StarletteRequest) -> Response:
         """GET /v1/models/{id}."""
         self._keys.principal(authorization(request)).require("inference")
-        served = self._models.get(request.path_params["model"])
+        name = request.path_params["model"]
+        served = self._models.get(name)
         if served is None:
-            raise errors.ModelNotFound("the model does not exist here", param="model")
+            raise errors.ModelNotFound(f"the model {_shown(name)} does not exist here", param="model")
         return json_response(self._card(served))
 
     def _card(self, served: Served) -> dict[str, object]:
@@ -290,7 +294,7 @@ async def _read_body(receive: Receive) -> bytes | None:
         part = message.get("body", b"")
         total += len(part)
         if total > BODY_BYTES_MAX:
-            raise errors.BodyTooLarge(f"the body is larger than {BODY_BYTES_MAX} bytes")
+            raise errors.BodyTooLarge(f"the body is larger than {BODY_BYTES_MAX // 1024**2} MiB")
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -23,6 +23,8 @@ def serve(args: argparse.Namespace, flags: Flags) -> int:
     """Find out what the servers serve, and run. returns: the exit status. Raises ConfigErrors."""
     wrong = [(url, wrong_backend_url(url)) for url in args.backend]
     mistakes = [Mistake("--backend", 0, url, message) for url, message in wrong if message]
+    twice = {url for url in args.backend if args.backend.count(url) > 1}
+    mistakes += [Mistake("--backend", 0, url, "is given twice") for url in sorted(twice)]
     if mistakes:
         raise ConfigErrors(mistakes)
     place = config_load.place(None, os.environ, flags)

@@ -112,7 +112,13 @@ def _run(
     caretaker.start()
     stack.callback(caretaker.close, FOLD_WAIT_S)
     signals.hold()
-    return Supervisor(workplaces, signals, caretaker, store, lambda: on_ready(main.address)).serve()
+
+    def ready() -> None:
+        where = {"url": main.address.url} | ({"ops": ops.address.url} if ops else {})
+        log(logger, logging.INFO, "ready", **where)
+        on_ready(main.address)
+
+    return Supervisor(workplaces, signals, caretaker, store, ready).serve()
 
 
 class Supervisor:
@@ -280,7 +286,10 @@ def lock(state_dir: pathlib.Path) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            message = f"the state directory {state_dir} is in use by another weighbridge"
+            message = (
+                f"the state directory {state_dir} is in use by another weighbridge; "
+                "end that, or choose another with --state-dir"
+            )
             raise StartError(message, code=EXIT_TAKEN) from error
         yield
     finally:
@@ -293,7 +302,8 @@ def take_port(key: str, listen: str) -> Port:
         return Port(Address(*host_and_port(listen)))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        reason = "another process has it" if taken else _reason(error)
+        other = "another with --port" if key == "listen" else f"another {key}"
+        reason = f"another process has it; end that, or choose {other}" if taken else _reason(error)
         raise StartError(f"cannot listen on {listen} ({key}): {reason}", code=EXIT_TAKEN) from error
 
 

@@ -81,7 +81,8 @@ def test_key_new_prints_the_key_and_its_hash(capsys: Capture) -> None:
 
 def test_key_new_for_a_name_that_cannot_be(capsys: Capture) -> None:
     assert cli.main(["key", "new", "--tenant", "Acme Inc"]) == 2
-    assert capsys.readouterr() == ("", "weighbridge: 'Acme Inc' is no name of a tenant\n")
+    said = capsys.readouterr().err
+    assert said.startswith("weighbridge: 'Acme Inc' is no name of a tenant: lower-case letters")
 
 
 def test_check_says_ok_and_what_will_be_unpriced(tmp_path: pathlib.Path, capsys: Capture) -> None:
@@ -242,7 +243,9 @@ def test_serve_backend_waits_until_there_is_an_answer(
     monkeypatch.setattr(discovery, "RETRY_S", 0.01)
     notices: list[str] = []
     assert served_model(url, notices.append) == "Qwen/Qwen3-8B"
-    assert notices == [f"waiting for {url} to say which model it serves: it answers 503"]
+    assert notices == [
+        f"waiting for {url} to say which model it serves (--model NAME: do not ask): it answers 503"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -277,6 +280,8 @@ def test_nobody_listens_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_url_of_a_backend(capsys: Capture) -> None:
+    assert cli.main(["serve", "--backend", "http://b:1", "--backend", "http://b:1", "--model", "m"]) == 2
+    assert capsys.readouterr().err == "--backend: http://b:1: is given twice\n"
     assert cli.main(["serve", "--backend", "https://b"]) == 2
     assert capsys.readouterr().err.startswith("--backend: https://b: https is not supported")
 

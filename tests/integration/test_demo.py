@@ -120,7 +120,8 @@ def test_a_second_demo_in_the_same_directory_changes_nothing(demo: Demo, tmp_pat
     second = Demo(tmp_path, demo.state_dir)
     assert second.process.wait(20) == 3
     assert second.log.read_text() == (
-        f"weighbridge: the state directory {demo.state_dir} is in use by another weighbridge\n"
+        f"weighbridge: the state directory {demo.state_dir} is in use by another weighbridge; "
+        "end that, or choose another with --state-dir\n"
     )
     assert (demo.state_dir / "demo.yaml").read_bytes() == before
 
@@ -131,7 +132,8 @@ def test_a_taken_port_is_one_line(tmp_path: pathlib.Path) -> None:
         one = Demo(tmp_path, tmp_path / "state", port)
         assert one.process.wait(30) == 3
     assert one.log.read_text() == (
-        f"weighbridge: cannot listen on 127.0.0.1:{port} (listen): another process has it\n"
+        f"weighbridge: cannot listen on 127.0.0.1:{port} (listen): another process has it; "
+        "end that, or choose another with --port\n"
     )
 
 

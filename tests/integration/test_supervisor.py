@@ -224,7 +224,8 @@ def test_a_taken_port_is_one_line_and_status_3(start: Start) -> None:
         one = start(listen=f"127.0.0.1:{port}")
         assert one.process.wait(20) == 3
     assert one.log.read_text() == (
-        f"weighbridge: cannot listen on 127.0.0.1:{port} (listen): another process has it\n"
+        f"weighbridge: cannot listen on 127.0.0.1:{port} (listen): another process has it; "
+        "end that, or choose another with --port\n"
     )
 
 
@@ -242,7 +243,10 @@ def test_a_locked_state_directory_is_one_line_and_status_3(start: Start) -> None
     assert second.process.wait(20) == 3
     # The first one's log lines are in the same file, and are JSON.
     said = [line for line in second.log.read_text().splitlines() if not line.startswith("{")]
-    assert said == [f"weighbridge: the state directory {first.state_dir} is in use by another weighbridge"]
+    assert said == [
+        f"weighbridge: the state directory {first.state_dir} is in use by another weighbridge; "
+        "end that, or choose another with --state-dir"
+    ]
 
 
 def test_a_state_directory_that_cannot_be_made_is_one_line_and_status_3(
