@@ -10,10 +10,12 @@ in the state directory: a second start finds its keys and its ledger again.
 
 import argparse
 import contextlib
+import datetime
 import http.client
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,9 +126,7 @@ class Tour:
         first, cached, fallback = answers[0].call_id, answers[3].call_id, answers[-1].call_id
         say(f"\n{len(answers)} calls were made; the ledger of {self._state_dir} has, in simulated use:\n\n")
         say(demo_tour.cost_table(rows))
-        usual = self._state_dir == pathlib.Path(Place().state_dir)
-        where = "" if usual else f" --state-dir {self._state_dir}"
-        say(f"\nThe ticket of the streamed call (weighbridge audit show {first}{where}):\n\n")
+        say(f"\nThe ticket of the streamed call ({self._command('audit show', first)}):\n\n")
         say(demo_tour.ticket(self._state_dir, first))
         say(
             "\nAudit lines of a call with a repeated prompt, and of one that the GPU got since Neuron failed:\n\n"
@@ -140,8 +140,16 @@ class Tour:
             if simulator.server.neuron:
                 simulator.break_next_call()
 
+    def _command(self, *words: str) -> str:
+        """A command that shows this demo's data, as it is to be typed here."""
+        usual = self._state_dir == pathlib.Path(Place().state_dir)
+        where = () if usual else ("--state-dir", str(self._state_dir))
+        return " ".join((called_as(sys.argv[0]), *words, *where))
+
     def _directions(self, api: Address) -> str:
         """What to try next; the last line is for programs too."""
+        today = datetime.datetime.now(tz=datetime.UTC).date()
+        tomorrow = today + datetime.timedelta(days=1)
         key = self._keys[TENANTS[0].name]
         key_files = ", ".join(str(key_file(self._state_dir, tenant.name)) for tenant in TENANTS)
         assert self._config.ops.listen is not None
@@ -151,6 +159,8 @@ API      {api.url}/v1
 metrics  {metrics}/metrics
 config   {self._state_dir / CONFIG_FILE}
 keys     {key_files}
+audit    {self._command("audit show --last 3")}
+export   {self._command(f"export --from {today} --to {tomorrow}")}
 
 curl {api.url}/v1/chat/completions -H "Authorization: Bearer {key}" \\
   -H "Content-Type: application/json" \\
@@ -212,6 +222,12 @@ def _run(state_dir: pathlib.Path, flags: Flags, keys: Mapping[str, str], stack: 
 def key_file(state_dir: pathlib.Path, tenant: str) -> pathlib.Path:
     """Where the key of a tenant of the demo is kept."""
     return state_dir / (KEY_FILE if tenant == TENANTS[0].name else f"{KEY_FILE}.{tenant}")
+
+
+def called_as(program: str) -> str:
+    """How this program is to be called: by its name, or by the path it was called by if its name is not found."""
+    name = pathlib.Path(program).name
+    return program if name == "weighbridge" and shutil.which(name) is None else "weighbridge"
 
 
 def _beside(wanted: Address) -> Address:

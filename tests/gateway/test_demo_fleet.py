@@ -13,6 +13,7 @@ from backends.simulator.settings import Settings
 from gateway import config_load, demo_fleet
 from gateway.auth import hash_of
 from gateway.config import Config
+from gateway.demo import called_as
 from gateway.demo_fleet import SERVED_MODEL, SERVERS, TENANTS, Server
 
 NEURON = [server for server in SERVERS if server.neuron]
@@ -74,3 +75,13 @@ def test_a_neuron_price_follows_from_a_measurement(server: Server) -> None:
 def test_what_was_not_measured_says_so() -> None:
     for server in SERVERS:
         assert server.neuron or server.card.source.startswith("assumed")
+
+
+def test_the_demo_says_how_it_is_to_be_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert called_as(".venv/bin/weighbridge") == ".venv/bin/weighbridge"
+    assert called_as("gateway/cli.py") == "weighbridge"
+    (tmp_path / "weighbridge").touch(mode=0o755)
+    assert called_as(".venv/bin/weighbridge") == "weighbridge"
