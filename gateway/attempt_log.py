@@ -1,7 +1,7 @@
 """Attempts that failed, as log lines: a fold of the journal, as all that is told of calls.
 
 Of a kind (backend, outcome, error) at most one line a second: a server that refuses everything
-must not fill the log. `more` is how many of the kind have gone unsaid since its last line.
+must not fill the log. `more` is how many of the kind have gone unsaid since its last line, if any.
 """
 
 import logging
@@ -44,8 +44,9 @@ class AttemptLog:
             self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
             return
         self._said_ns[kind] = call.at_ns
+        more = {"more": unsaid} if (unsaid := self._unsaid.pop(kind, 0)) else {}
         log(
             logger, logging.WARNING, "attempt failed", call_id=call.call_id, backend=attempt.backend,
             outcome=attempt.outcome.value, error=attempt.error, call_outcome=call.outcome.value,
-            more=self._unsaid.pop(kind, 0),
+            **more,
         )  # fmt: skip

@@ -24,7 +24,7 @@ def record(at_ns: int, *attempts: AttemptRecord) -> CallRecord:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, int]]:
     found = [getattr(one, FACTS) for one in caplog.records]
-    return [(facts["backend"], facts["outcome"], facts["more"]) for facts in found]
+    return [(facts["backend"], facts["outcome"], facts.get("more", 0)) for facts in found]
 
 
 def test_each_failed_attempt_of_a_call_is_a_warning_with_its_call(caplog: pytest.LogCaptureFixture) -> None:
