@@ -36,7 +36,7 @@ from gateway.call import Limits
 from gateway.config import Config
 from gateway.config_load import backend_keys, instances_csv
 from gateway.events import Stopping
-from gateway.openai_api import OPERATIONS, OpenAIApi, Served, Targets, Tier
+from gateway.openai_api import OPERATIONS, OpenAIApi, ServedModel, Targets, Tier
 from gateway.ops import Ops
 from gateway.queueing import WAIT_S, Seats, share
 from gateway.relay import Services
@@ -233,7 +233,7 @@ async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> No
     await asyncio.wait(probes, timeout=FIRST_PROBES_S)
 
 
-def _served(model: cfg.Model, config: Config) -> Served:
+def _served(model: cfg.Model, config: Config) -> ServedModel:
     limits = Limits(
         connect_ns=_ns(config.timeouts.connect_s),
         first_event_ns=_ns(config.timeouts.first_event_s),
@@ -244,7 +244,7 @@ def _served(model: cfg.Model, config: Config) -> Served:
         patience_ns=tuple(_ns(tier.patience_s) for tier in model.tiers),
     )
     tiers = tuple(Tier(backends=tier.backends) for tier in model.tiers)
-    return Served(id=model.name, owner=model.owner, tiers=tiers, limits=limits)
+    return ServedModel(id=model.name, owner=model.owner, tiers=tiers, limits=limits)
 
 
 def _ns(seconds: float) -> int:

@@ -47,7 +47,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     backends: tuple[str, ...]
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model this gateway serves: its id and names, the tiers, and the deadlines of its calls."""
 
     id: str
@@ -67,7 +67,7 @@ class OpenAIApi:
         *,
         services: Services,
         keys: Keys,
-        models: Mapping[str, Served],
+        models: Mapping[str, ServedModel],
         targets: "Targets",
         created_s: int,
     ) -> None:
@@ -139,7 +139,7 @@ class OpenAIApi:
         )
         return Relay(self._services, Call(facts, plan, served.limits), request)
 
-    def _plan(self, served: Served, ask: Ask) -> routing.Plan:
+    def _plan(self, served: ServedModel, ask: Ask) -> routing.Plan:
         views = self._targets.views(served)
         plan = routing.plan(views, max_tokens=ask.max_tokens)
         if plan.able:
@@ -188,7 +188,7 @@ class OpenAIApi:
             raise errors.ModelNotFound(f"the model {_shown(name)} does not exist here", param="model")
         return json_response(self._card(served))
 
-    def _card(self, served: Served) -> dict[str, object]:
+    def _card(self, served: ServedModel) -> dict[str, object]:
         lengths = [view.target.max_model_len for view in self._targets.views(served)]
         known = [length for length in lengths if length is not None]
         return {
@@ -212,7 +212,7 @@ class Targets:
         """Replace what is known of a backend for the calls of a model."""
         self._targets[model, target.name] = target
 
-    def views(self, served: Served) -> Sequence[View]:
+    def views(self, served: ServedModel) -> Sequence[View]:
         """The backends of a model with this worker's load on them, tier by tier."""
         views = []
         for number, tier in enumerate(served.tiers):

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from backends.health import State
 from backends.registry import Registry
 from gateway.auth import Keys
-from gateway.openai_api import Served, authorization, json_response
+from gateway.openai_api import ServedModel, authorization, json_response
 from metering import metrics
 from metering.pages import PageError
 from metering.recorder import Recorder
@@ -47,7 +47,7 @@ class Ops:
         *,
         registry: Registry,
         recorder: Recorder,
-        models: tuple[Served, ...],
+        models: tuple[ServedModel, ...],
         pages_dir: pathlib.Path,
         before_scrape: Callable[[], None],
     ) -> None:

@@ -192,7 +192,6 @@ class Shipper:
 
     async def __aenter__(self) -> "Shipper":
         self._task = asyncio.create_task(self._run(), name="shipper")
-        self._task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(
@@ -206,10 +205,6 @@ class Shipper:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()):
-            task.get_loop().call_exception_handler({"message": "shipper: failed", "exception": error})
-
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         backoff_s = BACKOFF_MIN_S
@@ -217,7 +212,7 @@ class Shipper:
             self._wake.clear()
             try:
                 await self._round()
-            except (StoreUnavailable, OSError) as error:
+            except Exception as error:  # noqa: BLE001  a fault of ours must not end the task
                 self._failed(error)
                 woken_by, delay_s = self._closing, backoff_s
                 backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
@@ -306,14 +301,18 @@ class Shipper:
             self._mending = True
             self._on_behind()
 
-    def _failed(self, error: StoreUnavailable | OSError) -> None:
+    def _failed(self, error: Exception) -> None:
         if self.store_gone:
             return
         self.store_gone = True
-        if isinstance(error, StoreUnavailable):
-            log(logger, logging.WARNING, "ledger store is gone", reason=error.reason)
-        else:
-            log(logger, logging.ERROR, "journal cannot be read again", error=error.strerror)
+        match error:
+            case StoreUnavailable():
+                log(logger, logging.WARNING, "ledger store is gone", reason=error.reason)
+            case OSError():
+                log(logger, logging.ERROR, "journal cannot be read again", error=error.strerror)
+            case _:
+                context = {"message": "shipper: failed, will try again", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
     def _succeeded(self) -> None:
         if self.store_gone:
