@@ -302,6 +302,7 @@ class Shipper:
             self._on_behind()
 
     def _failed(self, error: Exception) -> None:
+        self._probe_at_s = 0.0  # with nothing to send, only an answer shows that the store is back
         if self.store_gone:
             return
         self.store_gone = True

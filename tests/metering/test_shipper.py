@@ -200,6 +200,36 @@ def test_a_store_that_is_gone_gets_it_when_it_is_back(fault: str, caplog: pytest
     assert events == ["ledger store is gone", "ledger store is back"]
 
 
+class Unreachable(BalancesStore):
+    """A store that can't be connected to until `refusals` more attempts have failed."""
+
+    refusals = 5
+
+    async def ping(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("no connection")
+        self.connections = 1
+
+
+def test_a_store_that_was_not_reached_is_not_back_although_there_is_nothing_to_send(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        store = Unreachable()
+        store.connections = 0
+        live = Live(store)
+        async with live.shipper:
+            await eventually(lambda: live.shipper.store_gone)
+            await eventually(lambda: not live.shipper.store_gone)
+            assert store.refusals == 0
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    events = [record.getMessage() for record in caplog.records if record.name == "weighbridge.ledger"]
+    assert events == ["ledger store is gone", "ledger store is back"]
+
+
 def test_the_end_does_not_wait_for_a_store_that_is_gone() -> None:
     async def scenario() -> None:
         live = Live(BalancesStore())
