@@ -177,7 +177,7 @@ class OpenAIApi:
         self._keys.principal(authorization(request)).require("inference")
         served = {model.id: model for model in self._models.values()}
         cards = [self._card(model) for _, model in sorted(served.items())]
-        return json_response({"object": "list", "data": cards})
+        return _listed(request, {"object": "list", "data": cards})
 
     async def model(self, request: StarletteRequest) -> Response:
         """GET /v1/models/{id}."""
@@ -186,7 +186,7 @@ class OpenAIApi:
         served = self._models.get(name)
         if served is None:
             raise errors.ModelNotFound(f"the model {_shown(name)} does not exist here", param="model")
-        return json_response(self._card(served))
+        return _listed(request, self._card(served))
 
     def _card(self, served: ServedModel) -> dict[str, object]:
         lengths = [view.target.max_model_len for view in self._targets.views(served)]
@@ -245,6 +245,12 @@ class _Visit(msgspec.Struct, kw_only=True):
 def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
     """A JSON answer of our own."""
     return Response(msgspec.json.encode(content), status_code=int(status), media_type="application/json")
+
+
+def _listed(request: StarletteRequest, content: object) -> Response:
+    response = json_response(content)
+    response.headers["x-request-id"] = _request_id(dict(request.scope["headers"]))
+    return response
 
 
 async def render(request: StarletteRequest, error: Exception) -> Response:

@@ -239,7 +239,7 @@ class Supervisor:
             worker=place.index,
             writer=writer,
             pid=pid,
-            status=status,
+            status=status if status >= 0 else f"killed by signal {-status}",
         )
         self._caretaker.poke()
         if not self._stopping:

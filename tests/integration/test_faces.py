@@ -383,6 +383,17 @@ def test_a_request_id_that_is_no_plain_one_is_replaced(fleet: Fleet) -> None:
         assert answer.headers["x-request-id"].startswith("req-")
 
 
+def test_a_list_of_models_has_a_request_id_as_every_answer_of_the_api(fleet: Fleet) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.gateway.port)
+    for path in ("/v1/models", "/v1/models/m1", "/v1/models/x"):
+        headers = {"authorization": f"Bearer {fleet.gateway.keys['acme']}", "x-request-id": "mine-1"}
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.headers["x-request-id"] == "mine-1"
+    connection.close()
+
+
 def test_pages(fleet: Fleet) -> None:
     key = fleet.gateway.keys["acme"]
     assert fleet.gateway.get("/healthz") == (200, b"ok\n")

@@ -107,6 +107,7 @@ def test_a_killed_worker_is_restarted_and_its_journal_closed(start: Start) -> No
     os.kill(before[0], signal.SIGKILL)
     eventually(lambda: one.pids(2)[0] != before[0])
     assert one.pids(2)[1] == before[1]
+    assert '"status":"killed by signal 9"' in one.log.read_text()
     journal = one.state_dir / "journal"
     eventually(lambda: [d.closed_by_salvage for d in directories(journal)].count(True) == 1)
     eventually(lambda: len(list((one.state_dir / "pages").glob("*.page"))) == 2)
