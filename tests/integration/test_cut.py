@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from backends.simulator.settings import Settings
-from tests.support import captures, simulator
+from tests.support import captures, mutants, simulator
 from tests.support.gateway import running_async
 from tests.support.rawbackend import Asked, backend
 from tests.support.rawclient import RawClient
@@ -73,7 +73,7 @@ def cuts(raw: bytes, rng: random.Random) -> Iterator[tuple[int, ...]]:
         yield tuple(sorted(rng.sample(range(1, len(raw)), rng.randint(2, 12))))
 
 
-async def play(raw: bytes, name: str, tmp_path: pathlib.Path) -> None:
+async def play(raw: bytes, name: str, tmp_path: pathlib.Path, **options: object) -> None:
     async def answer(asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         at = 0
         for point in (*map(int, asked.headers["x-request-id"].split(".")), len(raw)):
@@ -92,7 +92,7 @@ async def play(raw: bytes, name: str, tmp_path: pathlib.Path) -> None:
     ]
     async with backend(answer) as port:
         config = [{"name": "raw", "url": f"http://127.0.0.1:{port}", "model": "m1"}]
-        async with running_async(tmp_path, config) as gateway:
+        async with running_async(tmp_path, config, **options) as gateway:
             queue = iter(todo)
 
             async def one(connection: RawClient, points: tuple[int, ...], asked: bool) -> None:
@@ -103,18 +103,19 @@ async def play(raw: bytes, name: str, tmp_path: pathlib.Path) -> None:
                 assert (got.status, got.complete) == (200, True), (name, points, got)
                 assert got.body == expected[asked], (name, points, asked)
 
-            async def client() -> int:
-                connection, done = RawClient(gateway.port, gateway.keys["acme"]), 0
+            async def client() -> None:
+                connection = RawClient(gateway.port, gateway.keys["acme"])
                 try:
                     for points, asked in queue:
                         await one(connection, points, asked)
-                        done += 1
                 finally:
                     await connection.close()
-                return done
 
-            assert sum(await asyncio.gather(*(client() for _ in range(CLIENTS)))) == len(todo)
+            async with asyncio.TaskGroup() as clients:
+                for _ in range(CLIENTS):
+                    clients.create_task(client())
             records = gateway.lines("call")
+            assert len(records) == len(todo)
             assert {record["outcome"] for record in records} == {"completed"}
             assert len({json.dumps(record["usage"]) for record in records}) == 1
 
@@ -124,3 +125,10 @@ def test_the_clients_bytes_do_not_depend_on_where_the_stream_was_cut(
     name: str, tmp_path: pathlib.Path
 ) -> None:
     asyncio.run(play(recorded(name), name, tmp_path))
+
+
+def test_a_reader_that_loses_what_is_cut_is_found(tmp_path: pathlib.Path) -> None:
+    name = "vllm-0.32.0/chat_stream_stop"
+    with pytest.raises(ExceptionGroup) as found:
+        asyncio.run(play(recorded(name), name, tmp_path, env=mutants.environment("events_cut_at_reads")))
+    assert found.group_contains(AssertionError)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import mutants
 from tests.support.gateway import Gateway, eventually, running
 from tests.support.rawbackend import Scripted, chunked, sized
 
@@ -434,22 +435,34 @@ def test_a_backend_that_refuses_connections_is_down_at_the_third_and_comes_back(
     eventually(lambda: fleet.ready(a="ready"))
 
 
+CANARY = b"CANARY-7f3a"
+
+
+def written_with_a_canary(gateway: Gateway, one: Scripted) -> bytes:
+    """All that a gateway has written after calls with a canary in every place that a client can fill."""
+    canary = CANARY.decode()
+    ask = {"model": "m1", "messages": [{"role": "user", "content": canary}], "cookie": canary}
+    one.script.append(sized(b'{"error":"' + CANARY + b'"}', "500 Internal Server Error"))
+    gateway.post("/v1/chat/completions", ask, cookie=canary).read()
+    gateway.post("/v1/chat/completions", b'{"model":"m1","x":"' + CANARY + b'"', cookie=canary).read()
+    return b"".join(path.read_bytes() for path in gateway.directory.rglob("*") if path.is_file())
+
+
 def test_no_secret_and_no_content_reaches_a_log_or_the_journal(fleet: Fleet) -> None:
-    canary = {
-        "model": "m1",
-        "messages": [{"role": "user", "content": "CANARY-7f3a"}],
-        "cookie": "CANARY-7f3a",
-    }
-    fleet.a.script.append(sized(b'{"error":"CANARY-7f3a"}', "500 Internal Server Error"))
-    fleet.gateway.post("/v1/chat/completions", canary, cookie="CANARY-7f3a").read()
-    fleet.gateway.post(
-        "/v1/chat/completions", b'{"model":"m1","x":"CANARY-7f3a"', cookie="CANARY-7f3a"
-    ).read()
-    written = b"".join(path.read_bytes() for path in fleet.gateway.directory.rglob("*") if path.is_file())
-    assert b"CANARY-7f3a" not in written
+    assert CANARY not in written_with_a_canary(fleet.gateway, fleet.a)
     log_and_journal = fleet.gateway.log.read_bytes() + json.dumps(fleet.gateway.lines()).encode()
     for secret in (*fleet.gateway.keys.values(), "127.0.0.1:" + str(fleet.a.port)):
         assert secret.encode() not in log_and_journal
+
+
+def test_a_gateway_that_logs_bodies_is_found(tmp_path: pathlib.Path) -> None:
+    one = Scripted(sized(CHAT))
+    backends = [{"name": "a", "url": f"http://127.0.0.1:{one.port}", "model": "m1"}]
+    try:
+        with running(tmp_path, backends, env=mutants.environment("bodies_logged")) as gateway:
+            assert CANARY in written_with_a_canary(gateway, one)
+    finally:
+        one.stop()
 
 
 def test_a_request_cut_short_is_no_call(fleet: Fleet) -> None:

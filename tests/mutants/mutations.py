@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import functools
+import logging
 import os
 import pathlib
 from collections.abc import Callable, Iterable
@@ -97,6 +98,31 @@ def short_drain() -> None:
     app.DRAIN_S = 0.5
 
 
+def events_cut_at_reads() -> None:
+    """The reader takes each read for whole events: one that is cut is lost."""
+    from backends.reader import StreamReader
+
+    feed = StreamReader.feed
+
+    def feed_whole(reader: StreamReader, data: bytes) -> bytes:
+        return feed(reader, data[: data.rfind(b"\n\n") + 2] or data)
+
+    StreamReader.feed = feed_whole
+
+
+def bodies_logged() -> None:
+    """Somebody left a debugging aid in."""
+    from gateway import openai_api
+
+    read_ask = openai_api.read_ask
+
+    def read_and_log(body: bytes) -> object:
+        logging.getLogger("weighbridge").warning("request %s", body)
+        return read_ask(body)
+
+    openai_api.read_ask = read_and_log
+
+
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
 
@@ -122,5 +148,7 @@ MUTATIONS = {
         gap_counted,
         disk_full,
         short_drain,
+        events_cut_at_reads,
+        bodies_logged,
     )
 }
