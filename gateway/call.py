@@ -73,6 +73,9 @@ SIZED_BYTES_MAX = 64 * 1024 * 1024
 
 REJECTED_BYTES_MAX = 1024 * 1024
 
+OUR_KEY_REFUSED = (401, 403)
+"""A backend's answers that are about the gateway's key, not about the request."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines in nanoseconds; patience_ns by tier."""
@@ -87,7 +90,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Result(msgspec.Struct, kw_only=True):
-    """How the call will end, once sealed. served: an answer, or part of one, was produced for this client."""
+    """How the call will end, once sealed. head: to be sent first; None: it has been. tail: the last bytes."""
 
     outcome: Outcome
     status: int | None
@@ -242,10 +245,7 @@ class Call:
         reason = f"status {event.status}"
         if event.status in (429, 503):
             return self._fail(BackendUnavailable(self._backend, reason), now_ns)
-        if 400 <= event.status < 500 and event.status not in (
-            401,
-            403,
-        ):  # those two refuse our key, not the request
+        if 400 <= event.status < 500 and event.status not in OUR_KEY_REFUSED:
             self.state = State.REJECTED
             return []
         return self._fail(BackendFaulted(self._backend, reason), now_ns)
@@ -385,6 +385,8 @@ class Call:
         """The backend's body ended cleanly; it is an answer only if it says why it finished."""
         assert self._reader is not None
         self._reader.close()
+        if self._reader.error is not None:
+            return self._fail(BackendFaulted(self._backend, "error event"), now_ns, ended=True)
         if not self._reader.finish_reasons and not self._reader.done:
             return self._fail(BackendDisconnected(self._backend, "ended early"), now_ns, ended=True)
         return self._complete(now_ns, ended=True)

@@ -20,6 +20,7 @@ from gateway import errors, relay, routing
 from gateway.auth import Keys, Principal
 from gateway.call import Call, Limits
 from gateway.errors import GatewayError
+from gateway.events import Headers
 from gateway.queueing import Seats
 from gateway.relay import Relay, Services
 from gateway.routing import TOO_LONG, Target, View
@@ -125,7 +126,7 @@ class OpenAIApi:
             tags=principal.tags,
             operation=visit.operation,
             model=served.id,
-            model_requested=ask.model[:256],
+            model_requested=ask.model,
             stream=ask.stream,
             include_usage=ask.include_usage,
             keys=ask.keys,
@@ -335,7 +336,7 @@ def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
     return match[1].decode() if match else None
 
 
-def _headers_up(headers: Mapping[bytes, bytes], request_id: str) -> relay.Headers:
+def _headers_up(headers: Mapping[bytes, bytes], request_id: str) -> Headers:
     """The allow-list of what a backend sees; never the client's key or cookies."""
     up = [(b"x-request-id", request_id.encode())]
     if _trace_id(headers) is not None:

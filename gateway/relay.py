@@ -8,7 +8,7 @@ sent by the request's own task, so a slow client holds up nobody: above DOWN_BYT
 import asyncio
 import collections
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
@@ -30,7 +30,6 @@ from metering.recorder import Recorder
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Headers = Sequence[tuple[bytes, bytes]]
 
 DOWN_BYTES_HIGH = 256 * 1024
 """Bytes that may wait for a slow client; above it its backend is not read until they have left."""
@@ -52,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What goes up, whichever backend takes it."""
 
     path: str
-    headers: Headers
+    headers: machine.Headers
     body: bytes
     ask: Ask
 
@@ -276,7 +275,7 @@ class _Listener:
     def connected(self) -> None:
         self._relay.feed(machine.Connected(self._number))
 
-    def head(self, status: int, headers: Headers) -> None:
+    def head(self, status: int, headers: machine.Headers) -> None:
         self._relay.feed(machine.Head(self._number, status=status, headers=headers))
 
     def data(self, data: bytes) -> None:

@@ -294,6 +294,17 @@ def test_a_stream_that_ends_without_a_finish_is_a_failure() -> None:
     assert w.client.count(b'"error"') == 1
 
 
+def test_an_error_as_the_last_event_is_a_failure_also_without_its_blank_line_and_after_a_finish() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, ROLE, HE, FINISH, b'data: {"error":{"message":"engine died","code":500}}')
+    w.end()
+    w.flush()
+    assert w.record.outcome is Outcome.BACKEND_FAILED
+    assert w.client.startswith(ROLE + HE + FINISH + b'data: {"error":')
+    assert DONE not in w.client
+    w.check_books()
+
+
 def test_a_missing_done_after_a_finish_is_mended() -> None:
     w = connecting()
     w.answer(200, HEAD_SSE, ROLE, HE, FINISH, USAGE_EVENT)
