@@ -36,7 +36,8 @@ from gateway.call import Limits
 from gateway.config import Config
 from gateway.config_load import backend_keys, instances_csv
 from gateway.events import Stopping
-from gateway.openai_api import OPERATIONS, OpenAIApi, ServedModel, Targets, Tier
+from gateway.openai_api import OpenAIApi, ServedModel, Targets, Tier
+from gateway.operations import OPERATIONS
 from gateway.ops import Ops
 from gateway.queueing import WAIT_S, Seats, share
 from gateway.relay import Services

@@ -296,7 +296,7 @@ class Call:
 
     def _sized_end(self, _event: End, now_ns: int) -> list[Action]:
         body = b"".join(self._body)
-        answer = read_sized(self.facts.operation, body)
+        answer = read_sized(self.facts.operation.name, body)
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
         self._tally.usage, self._tally.finish_reasons = answer.usage, answer.finish_reasons

@@ -1,6 +1,7 @@
-"""The OpenAI face: a request in, a call started, or an error in OpenAI's shape.
+"""The OpenAI face: a request in, a call begun, or an error in OpenAI's shape.
 
-The generating paths are raw ASGI, reached before Starlette's routing (app.py); the rest are ordinary endpoints.
+The generating paths come from either driver, `visit` with the head and `begin` with the body; for the plain one
+they are raw ASGI, reached before Starlette's routing (app.py). The rest are ordinary endpoints.
 """
 
 import logging
@@ -21,8 +22,10 @@ from gateway.auth import Keys, Principal
 from gateway.call import Call, Limits
 from gateway.errors import GatewayError
 from gateway.events import Headers
+from gateway.operations import OPERATIONS, Operation
+from gateway.plain import PlainClient
 from gateway.queueing import Seats
-from gateway.relay import Relay, Services
+from gateway.relay import Client, Relay, Services
 from gateway.routing import TOO_LONG, Target, View
 from gateway.tally import Facts
 from gateway.wire import Ask, read_ask
@@ -32,9 +35,6 @@ from metering.record import Refused
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """Bodies are read whole; images travel in them as base64."""
-
-OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
-"""Path → operation, as records and the reader name it."""
 
 logger = logging.getLogger("weighbridge.api")
 
@@ -79,31 +79,40 @@ class OpenAIApi:
         self._created_s = created_s
 
     async def generate(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve POST on one of OPERATIONS."""
+        """Serve a request to one of OPERATIONS under any server: the plain driver."""
         headers = dict(scope["headers"])
-        visit = _Visit(request_id=_request_id(headers), operation=OPERATIONS[scope["path"]])
+        visit = Visit(request_id=_request_id(headers), operation=OPERATIONS[scope["path"]], headers=headers)
+        client = PlainClient()
         try:
-            started = await self._start(scope, headers, receive, visit)
+            self.authorize(visit, scope["method"])
+            body = await _read_body(receive)
+            if body is None:
+                return
+            relay = self.begin(visit, body, client)
         except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
-            shown = error if isinstance(error, GatewayError) else _fault(error, visit)
-            self._refuse(shown, visit)
-            await _send_error(send, shown, visit.request_id)
+            status, answer_headers, answer = self.refuse(error, visit)
+            await send({"type": "http.response.start", "status": status, "headers": answer_headers})
+            await send({"type": "http.response.body", "body": answer})
             return
-        if started is not None:
-            await started.run(receive, send)
+        await client.run(relay, receive, send)
 
-    async def _start(
-        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, visit: "_Visit"
-    ) -> Relay | None:
-        """Everything before admission. returns: the call, or None if the client left while sending its body."""
-        if scope["method"] != "POST":
+    def visit(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> "Visit":
+        """A request to one of OPERATIONS, of which only the head is known. headers: names in lower case."""
+        by_name = dict(headers)
+        return Visit(request_id=_request_id(by_name), operation=OPERATIONS[path], headers=by_name)
+
+    def authorize(self, visit: "Visit", method: str) -> None:
+        """What can be refused without the body. Raises GatewayError."""
+        if method != "POST":
             raise errors.MethodNotAllowed("this path takes POST")
-        visit.principal = principal = self._keys.principal(headers.get(b"authorization"))
-        principal.require("inference")
-        _check_media(headers)
-        body = await _read_body(receive)
-        if body is None:
-            return None
+        visit.principal = self._keys.principal(visit.headers.get(b"authorization"))
+        visit.principal.require("inference")
+        _check_media(visit.headers)
+
+    def begin(self, visit: "Visit", body: bytes, client: Client) -> Relay:
+        """Everything else before admission. returns: the call, not started yet. Raises GatewayError."""
+        principal = visit.principal
+        assert principal is not None
         received_ns = self._services.clock()
         ask = read_ask(body)
         served = self._models.get(ask.model)
@@ -119,7 +128,7 @@ class OpenAIApi:
         facts = Facts(
             call_id=self._services.recorder.next_call_id(),
             request_id=visit.request_id,
-            trace_id=_trace_id(headers),
+            trace_id=_trace_id(visit.headers),
             tenant=principal.tenant,
             project=principal.project,
             key_id=principal.key_id,
@@ -136,9 +145,12 @@ class OpenAIApi:
             wall_offset_ns=time.time_ns() - self._services.clock(),
         )
         request = relay.Request(
-            path=scope["path"], headers=_headers_up(headers, visit.request_id), body=body, ask=ask
+            path=visit.operation.path,
+            headers=_headers_up(visit.headers, visit.request_id),
+            body=body,
+            ask=ask,
         )
-        return Relay(self._services, Call(facts, plan, served.limits), request)
+        return Relay(self._services, Call(facts, plan, served.limits), request, client)
 
     def _plan(self, served: ServedModel, ask: Ask) -> routing.Plan:
         views = self._targets.views(served)
@@ -153,25 +165,28 @@ class OpenAIApi:
             )
         raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
 
-    def _refuse(self, error: GatewayError, visit: "_Visit") -> None:
+    def refuse(self, error: Exception, visit: "Visit") -> tuple[int, Headers, bytes]:
+        """A request that ends before its admission: one `refused` line. returns: status, headers, body."""
+        shown = error if isinstance(error, GatewayError) else _fault(error, visit)
         principal = visit.principal
 
         def line(seq: int, prev: str) -> Refused:
             return Refused(
                 at_ns=time.time_ns(),
-                error_code=error.code,
+                error_code=shown.code,
                 key_id=principal.key_id if principal else None,
                 model=visit.model,
-                operation=visit.operation,
+                operation=visit.operation.name,
                 prev=prev,
-                reason=type(error).__name__,
+                reason=type(shown).__name__,
                 request_id=visit.request_id,
                 seq=seq,
-                status=int(error.status),
+                status=int(shown.status),
                 tenant=principal.tenant if principal else None,
             )
 
         self._services.recorder.note(line)
+        return _error_answer(shown, visit.request_id)
 
     async def models(self, request: StarletteRequest) -> Response:
         """GET /v1/models: every model by its id; aliases are understood, not listed."""
@@ -234,11 +249,12 @@ class Targets:
         return views
 
 
-class _Visit(msgspec.Struct, kw_only=True):
-    """What is known of a request so far, should it be refused."""
+class Visit(msgspec.Struct, kw_only=True):
+    """What is known of a request so far. headers: names in lower case; of equal ones the last."""
 
     request_id: str
-    operation: str
+    operation: Operation
+    headers: Mapping[bytes, bytes]
     principal: Principal | None = None
     model: str | None = None
 
@@ -268,12 +284,12 @@ async def render(request: StarletteRequest, error: Exception) -> Response:
     )
 
 
-def _fault(error: Exception, visit: _Visit) -> errors.Fault:
+def _fault(error: Exception, visit: Visit) -> errors.Fault:
     log(logger, logging.ERROR, "fault before a call", request_id=visit.request_id, error=repr(error))
     return errors.Fault("internal error")
 
 
-async def _send_error(send: Send, error: GatewayError, request_id: str) -> None:
+def _error_answer(error: GatewayError, request_id: str) -> tuple[int, Headers, bytes]:
     body = errors.error_body(error)
     headers = [
         (b"content-type", b"application/json"),
@@ -286,8 +302,7 @@ async def _send_error(send: Send, error: GatewayError, request_id: str) -> None:
         headers.append((b"allow", b"POST"))
     if isinstance(error, errors.UnknownKey):
         headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": int(error.status), "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return int(error.status), headers, body
 
 
 async def _read_body(receive: Receive) -> bytes | None:

@@ -1,16 +1,15 @@
-"""The plain driver: carries out the call machine's actions under any ASGI server.
+"""Carries out the call machine's actions; the half that every driver shares.
 
 Events come from the upstream's callbacks, the journal's flush, the seats, the sweep and the client's side;
-each is fed to the machine on the loop, at once and in order. What goes to the client is gathered and
-sent by the request's own task, so a slow client holds up nobody: above DOWN_BYTES_HIGH its backend is not read.
+each is fed to the machine on the loop, at once and in order. What goes to the client goes to a `Client`:
+plain.py sends it by ASGI under any server, direct.py writes it to the connection itself.
 """
 
-import asyncio
 import collections
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,10 +25,6 @@ from gateway.wire import Ask, splice
 from metering.logs import log
 from metering.record import Line
 from metering.recorder import Recorder
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 DOWN_BYTES_HIGH = 256 * 1024
 """Bytes that may wait for a slow client; above it its backend is not read until they have left."""
@@ -56,61 +51,57 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     ask: Ask
 
 
+class Client(Protocol):
+    """Where the answer of a call goes. One that is too slow calls the relay's `pause` and `resume`."""
+
+    def open(self, status: int, headers: machine.Headers) -> None:
+        """Status and headers, once. Without a content-length the body is chunked."""
+
+    def write(self, data: bytes) -> None:
+        """Bytes of the body, never empty."""
+
+    def finish(self, data: bytes) -> None:
+        """The last bytes, and the end of the answer; nothing follows."""
+
+
 class Relay:
     """One call on its way through this worker."""
 
-    def __init__(self, services: Services, call: Call, request: Request) -> None:
+    __slots__ = (
+        "_attempt", "_backend", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_services",
+        "_ticket", "call",
+    )  # fmt: skip
+
+    def __init__(self, services: Services, call: Call, request: Request, client: Client) -> None:
         self.call = call
         self._services = services
         self._request = request
+        self._client = client
         self._ticket = Ticket(call.facts.model, self._granted)
         self._events: collections.deque[machine.Event] = collections.deque()
         self._busy = False
         self._attempt: Attempt | None = None
         self._backend: str | None = None
-        self._head: machine.Open | None = None
-        self._down: list[bytes] = []
-        self._down_bytes = 0
         self._paused = False
         self._resumed = False  # since the last sweep
-        self._finished = False
-        self._over = False
-        self._client_gone = False
-        self._wake = asyncio.Event()
 
-    async def run(self, receive: Receive, send: Send) -> None:
-        """Serve the call. Returns when its end has been sent, or the client has gone."""
+    def start(self) -> None:
+        """Begin; the client hears of it later, never from within."""
         self._services.open.add(self)
-        watcher = asyncio.create_task(self._watch(receive))
-        try:
-            self._act(self.call.start(self._services.clock()))
-            while not self._over and not self._client_gone:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._send_down(send)
-        finally:
-            watcher.cancel()
-            self.feed(machine.ClientGone())  # over by now, unless the server gave the client up
+        self._act(self.call.start(self._services.clock()))
 
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._client_gone = True
-        self.feed(machine.ClientGone())
-        self._wake.set()
+    def pause(self) -> None:
+        """The client takes no more for now: the backend is not read."""
+        if not self._paused and self._attempt is not None:
+            self._paused = True
+            self._attempt.pause()
 
-    async def _send_down(self, send: Send) -> None:
-        if self._head is not None:
-            head, self._head = self._head, None
-            await send({"type": "http.response.start", "status": head.status, "headers": list(head.headers)})
-        while self._down or (self._finished and not self._over):
-            pieces, self._down, self._down_bytes = self._down, [], 0
-            self._over = self._finished
-            await send({"type": "http.response.body", "body": b"".join(pieces), "more_body": not self._over})
-            if self._paused and self._attempt is not None:
-                self._paused = False
-                self._resumed = True
-                self._attempt.resume()
+    def resume(self) -> None:
+        """The client takes more."""
+        if self._paused and self._attempt is not None:
+            self._paused = False
+            self._resumed = True
+            self._attempt.resume()
 
     # -- events
 
@@ -194,26 +185,17 @@ class Relay:
     def _open(self, action: machine.Open) -> None:
         if action.status == HTTPStatus.OK and self._backend is not None:
             self._services.registry.answered(self._backend)
-        self._head = action
-        self._wake.set()
+        self._client.open(action.status, action.headers)
 
     def _write(self, action: machine.Write) -> None:
-        self._down.append(action.data)
-        self._down_bytes += len(action.data)
-        if self._down_bytes > DOWN_BYTES_HIGH and not self._paused and self._attempt is not None:
-            self._paused = True
-            self._attempt.pause()
-        self._wake.set()
+        self._client.write(action.data)
 
     def _seal(self, _action: machine.Seal) -> None:
         self._services.recorder.append(_CallEntry(self))
 
     def _finish(self, action: machine.Finish) -> None:
-        if action.data:
-            self._down.append(action.data)
-        self._finished = True
         self._services.open.discard(self)
-        self._wake.set()
+        self._client.finish(action.data)
 
 
 ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {

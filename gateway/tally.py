@@ -7,6 +7,7 @@ Times are monotonic nanoseconds here and wall-clock ones in the lines.
 import msgspec
 
 from backends import dialects
+from gateway.operations import Operation
 from gateway.routing import Plan, Target
 from metering import pricing, record, units
 from metering.pricing import Priced
@@ -27,7 +28,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     project: str | None
     key_id: str
     tags: dict[str, str]
-    operation: str
+    operation: Operation
     model: str
     model_requested: str
     stream: bool
@@ -127,7 +128,7 @@ class Tally(msgspec.Struct, kw_only=True):
             key_id=facts.key_id,
             model=facts.model,
             model_requested=facts.model_requested,
-            operation=facts.operation,
+            operation=facts.operation.name,
             params=facts.params,
             prev=prev,
             project=facts.project,
@@ -171,7 +172,7 @@ class Tally(msgspec.Struct, kw_only=True):
             model=facts.model,
             model_requested=facts.model_requested,
             neuron_version=host.neuron_version if host else None,
-            operation=facts.operation,
+            operation=facts.operation.name,
             outcome=end.outcome,
             params=facts.params,
             params_ignored=self.ignored(),

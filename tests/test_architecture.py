@@ -16,7 +16,7 @@ PURE = {
     "backends.simulator.prefix_cache", "backends.simulator.profiles", "backends.simulator.settings",
     "backends.simulator.tokens",
     "gateway.auth", "gateway.call", "gateway.config", "gateway.config_check", "gateway.config_shape",
-    "gateway.config_tree", "gateway.errors", "gateway.events", "gateway.pricing_config", "gateway.queueing",
+    "gateway.config_tree", "gateway.errors", "gateway.events", "gateway.operations", "gateway.pricing_config", "gateway.queueing",
     "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record", "metering.replay",
     "metering.salvage", "metering.units", "metering.usage",

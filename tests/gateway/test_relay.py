@@ -1,10 +1,11 @@
-"""The plain driver: whose silence a deadline counts."""
+"""A slow client, by the plain driver: whose silence a deadline counts."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 from gateway import events as machine
+from gateway.plain import PlainClient
 from gateway.relay import DOWN_BYTES_HIGH, Relay, Services
 
 
@@ -39,7 +40,8 @@ def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
     async def play() -> None:
         call, attempt = Machine(), Reading()
         services = Services(recorder=None, seats=None, registry=None, clock=lambda: 20, open=set())
-        relay = Relay(services, call, None)
+        client = PlainClient()
+        client._relay = relay = Relay(services, call, None, client)
         relay._attempt = attempt
         relay._act([machine.Write(b"x" * (DOWN_BYTES_HIGH + 1))])
         assert attempt.paused
@@ -49,7 +51,7 @@ def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
         async def send(_message: dict[str, Any]) -> None:
             pass
 
-        await relay._send_down(send)
+        await client._send_down(send)
         assert not attempt.paused
         relay.sweep(20)
         assert call.fed == [], "what it has sent meanwhile has not been read yet"
@@ -63,7 +65,8 @@ def test_a_client_that_takes_nothing_does_not_outlive_the_whole_calls_time() -> 
     async def play() -> None:
         call = Machine()
         services = Services(recorder=None, seats=None, registry=None, clock=lambda: 20, open=set())
-        relay = Relay(services, call, None)
+        client = PlainClient()
+        client._relay = relay = Relay(services, call, None, client)
         relay._attempt = Reading()
         relay._act([machine.Write(b"x" * (DOWN_BYTES_HIGH + 1))])
         relay.sweep(call.total_deadline_ns)
