@@ -13,7 +13,7 @@ import pathlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -35,6 +35,7 @@ from gateway.auth import Keys
 from gateway.call import Limits
 from gateway.config import Config
 from gateway.config_load import backend_keys, instances_csv
+from gateway.direct import Door
 from gateway.events import Stopping
 from gateway.openai_api import OpenAIApi, ServedModel, Targets, Tier
 from gateway.operations import OPERATIONS
@@ -88,6 +89,10 @@ class App(Starlette):
     """Starlette with the generating paths before its middleware and routing: they are raw ASGI."""
 
     hot: ASGIApp | None = None
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.door = Door()  # for the direct driver
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.hot is not None and scope["type"] == "http" and scope["path"] in OPERATIONS:
@@ -223,6 +228,7 @@ def _open_faces(
     ]
     ops_app.router.routes += operators.routes(None)
     main.hot = api.generate
+    main.door.api = api
 
 
 async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> None:

@@ -125,6 +125,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     journal: Journal = Journal()
     timeouts: Timeouts = Timeouts()
     attempts_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3  # each stands in the record
+    driver: Literal["direct", "plain"] = "direct"
     tenants: Annotated[tuple[Tenant, ...], msgspec.Meta(min_length=1)]
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]

@@ -72,6 +72,7 @@ class OpenAIApi:
         targets: "Targets",
         created_s: int,
     ) -> None:
+        self.body_bytes_max = BODY_BYTES_MAX
         self._services = services
         self._keys = keys
         self._models = models
@@ -85,7 +86,7 @@ class OpenAIApi:
         client = PlainClient()
         try:
             self.authorize(visit, scope["method"])
-            body = await _read_body(receive)
+            body = await self._read_body(receive)
             if body is None:
                 return
             relay = self.begin(visit, body, client)
@@ -95,6 +96,26 @@ class OpenAIApi:
             await send({"type": "http.response.body", "body": answer})
             return
         await client.run(relay, receive, send)
+
+    def body_too_large(self) -> GatewayError:
+        """What a longer body than `body_bytes_max` is answered."""
+        return errors.BodyTooLarge(f"the body is larger than {self.body_bytes_max:,} bytes")
+
+    async def _read_body(self, receive: Receive) -> bytes | None:
+        """The whole body; None if the client left. Raises BodyTooLarge."""
+        parts: list[bytes] = []
+        total = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            part = message.get("body", b"")
+            total += len(part)
+            if total > self.body_bytes_max:
+                raise self.body_too_large()
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
     def visit(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> "Visit":
         """A request to one of OPERATIONS, of which only the head is known. headers: names in lower case."""
@@ -303,23 +324,6 @@ def _error_answer(error: GatewayError, request_id: str) -> tuple[int, Headers, b
     if isinstance(error, errors.UnknownKey):
         headers.append((b"www-authenticate", b"Bearer"))
     return int(error.status), headers, body
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body; None if the client left. Raises BodyTooLarge."""
-    parts: list[bytes] = []
-    total = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        part = message.get("body", b"")
-        total += len(part)
-        if total > BODY_BYTES_MAX:
-            raise errors.BodyTooLarge(f"the body is larger than {BODY_BYTES_MAX // 1024**2} MiB")
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
 
 
 def _check_media(headers: Mapping[bytes, bytes]) -> None:

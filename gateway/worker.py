@@ -19,15 +19,19 @@ import uvicorn
 import uvloop
 
 from gateway import config as cfg
-from gateway import control, logs
+from gateway import control, direct, logs
 from gateway.app import DRAIN_S, Worker, create_apps
 from gateway.config import Config
+from metering.logs import log
 
 LEAVE_S = 3
 """After the drain (gateway/app.py), for the ends of answers to reach their clients; who takes longer is cut off."""
 
 KEEP_ALIVE_S = 75
 """Idle client connections: longer than the 60 s of the usual load balancers, so that they close first."""
+
+
+logger = logging.getLogger("weighbridge.worker")
 
 
 class Server(uvicorn.Server):
@@ -39,12 +43,12 @@ class Server(uvicorn.Server):
         yield
 
 
-def server(app: object, *, lifespan: str) -> Server:
-    """uvicorn with what costs least: httptools, no access log, no proxy headers."""
+def server(app: object, *, lifespan: str, http: type[asyncio.Protocol] | None = None) -> Server:
+    """uvicorn with what costs least: httptools, no access log, no proxy headers. http: its protocol; None: its own."""
     return Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]
-            http="httptools",
+            http=http or "httptools",
             ws="none",
             lifespan=lifespan,  # type: ignore[arg-type]
             log_config=None,
@@ -88,7 +92,7 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         stopping=stopping,
     )
     main_app, ops_app = create_apps(worker)
-    servers.append(server(main_app, lifespan="on"))
+    servers.append(server(main_app, lifespan="on", http=_protocol(config, main_app.door)))
     sockets = [socket.socket(fileno=args.socket_fd)]
     if args.ops_fd is not None:
         servers.append(server(ops_app, lifespan="off"))
@@ -98,6 +102,15 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         stop()
     await asyncio.gather(*(one.serve(sockets=[sock]) for one, sock in zip(servers, sockets, strict=True)))
     return 1 if failed else 0
+
+
+def _protocol(config: Config, door: direct.Door) -> type[asyncio.Protocol] | None:
+    if config.driver == "plain":
+        return None
+    if not direct.usable():
+        log(logger, logging.WARNING, "another uvicorn than the direct driver's: the plain one serves")
+        return None
+    return direct.protocol(door)
 
 
 def main() -> int:

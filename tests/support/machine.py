@@ -42,8 +42,8 @@ def facts(*, stream: bool = True, include_usage: bool = False, keys: tuple[str, 
     return Facts(
         call_id="wtest-1", request_id="req-1", trace_id=None, tenant="acme", project="search", key_id="k1",
         tags={"cost_center": "42"}, operation=OPERATIONS["/v1/chat/completions"], model="m1",
-        model_requested="alias", stream=stream, include_usage=include_usage, keys=keys, params=record.Params(max_tokens=16, n=1), body_bytes=100,
-        received_ns=0, wall_offset_ns=1_800_000_000 * SECOND,
+        model_requested="alias", stream=stream, include_usage=include_usage, keys=keys,
+        params=record.Params(max_tokens=16, n=1), body_bytes=100, received_ns=0, wall_offset_ns=1_800_000_000 * SECOND,
     )  # fmt: skip
 
 
