@@ -26,14 +26,20 @@ Answer = Callable[[Asked, asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 
 @contextlib.asynccontextmanager
 async def backend(
-    answer: Answer, *, port: int = 0, model: str = "m1", max_model_len: int = 4096
+    answer: Answer,
+    *,
+    port: int = 0,
+    model: str = "m1",
+    max_model_len: int = 4096,
+    writers: set[asyncio.StreamWriter] | None = None,
 ) -> AsyncIterator[int]:
     """Serve on a port of 127.0.0.1 (0: a free one) while the block runs; gives the port.
 
     answer: writes the whole response, framing included; the connection stays open after it.
+    writers: where the open connections are kept, for a test that counts them.
     """
 
-    writers: set[asyncio.StreamWriter] = set()
+    writers = set() if writers is None else writers
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.add(writer)
@@ -109,7 +115,13 @@ class Scripted:
         self.asked: list[Asked] = []
         self.port = port
         self._max_model_len = max_model_len
+        self._writers: set[asyncio.StreamWriter] = set()
         self.start()
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open to it now."""
+        return len(self._writers)
 
     def start(self) -> None:
         """Listen (again), on the same port."""
@@ -128,7 +140,9 @@ class Scripted:
             self._loop.close()
 
     async def _serve(self, started: threading.Event) -> None:
-        async with backend(self._answer, port=self.port, max_model_len=self._max_model_len) as port:
+        async with backend(
+            self._answer, port=self.port, max_model_len=self._max_model_len, writers=self._writers
+        ) as port:
             self.port = port
             started.set()
             await self._stopping.wait()
