@@ -13,12 +13,15 @@ from backends.model import Backend, Hardware, Name, Path, Section, Text
 
 SECONDS_MAX = 7 * 86_400
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
+WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3_600)]
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}\Z"
 KeyHash = Annotated[str, msgspec.Meta(pattern=KEY_HASH_PATTERN)]
 Scope = Literal["inference", "operator", "finance", "auditor"]
 LISTEN_DEFAULT = "127.0.0.1:8080"
-MIB = 1024 * 1024
+KIB = 1024
+MIB = 1024 * KIB
 Bytes = Annotated[int, msgspec.Meta(ge=MIB, le=2**50)]
+BufferBytes = Annotated[int, msgspec.Meta(ge=KIB, le=1024 * MIB)]  # held in memory
 PORT_MAX = 65_535
 
 
@@ -51,6 +54,38 @@ class Timeouts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     first_event_s: Seconds = 60.0  # prefill of a long prompt is slow
     between_events_s: Seconds = 10.0  # decode is not
     total_s: Seconds = 600.0
+
+
+class Bounds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one worker takes of others, at most. Past its bound a connection is cut or a request refused, and counted.
+
+    *_bytes_max of a client's request: `head`, `body`; of a backend's answer: `backend_head`, `event` (one of a
+    stream), `answer` (one that is not streamed). `buffer`: what may wait for a slow client before its backend is
+    no longer read.
+    """
+
+    connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 4096
+    idle_s: Seconds = 75.0  # above the 60 s of the usual load balancers, so that they close first
+    head_s: Seconds = 20.0
+    head_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=MIB)] = 64 * KIB
+    body_s: Seconds = 30.0
+    body_bytes_per_s_min: Annotated[int, msgspec.Meta(ge=1, le=1024 * MIB)] = 4 * KIB
+    body_bytes_max: BufferBytes = 32 * MIB  # images travel in bodies as base64
+    write_stall_s: Seconds = 60.0
+    buffer_bytes_max: BufferBytes = 256 * KIB
+    backend_head_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=MIB)] = 64 * KIB
+    event_bytes_max: BufferBytes = 8 * MIB
+    answer_bytes_max: BufferBytes = 64 * MIB
+    queue_calls_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 100
+    queue_wait_s: Seconds = 10.0
+    loop_lag_ms_max: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 500
+
+
+class Cors(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pages of which origins may call from a browser. None named: no page of another origin; "*": of any."""
+
+    origins: tuple[Text, ...] = ()
+    max_age_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
 
 
 class Key(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,6 +161,10 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeouts: Timeouts = Timeouts()
     attempts_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3  # each stands in the record
     driver: Literal["direct", "plain"] = "direct"
+    keepalive_s: WaitSeconds = 15.0
+    drain_s: WaitSeconds = 20.0
+    bounds: Bounds = Bounds()
+    cors: Cors = Cors()
     tenants: Annotated[tuple[Tenant, ...], msgspec.Meta(min_length=1)]
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]

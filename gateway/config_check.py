@@ -20,6 +20,7 @@ Report = Callable[[str, str], None]
 """Names a mistake: path, message."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
 _REDIS_OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_cert_reqs", "ssl_check_hostname", "ssl_keyfile"}
 _REDIS_VALUES = {
@@ -38,6 +39,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_redis(config.redis, report)
     if config.journal.bytes_max < config.journal.segment_bytes_max:
         report("journal.bytes_max", "must not be below segment_bytes_max")
+    _check_origins(config.cors.origins, report)
     _check_tenants(config.tenants, report)
     _check_once(report, "backends", [backend.name for backend in config.backends], "name")
     for index, backend in enumerate(config.backends):
@@ -91,6 +93,16 @@ def _check_redis(redis: Redis, report: Report) -> None:
         report("redis.url_file", "cannot stand beside redis.url; give one of them")
     if redis.url is not None and (wrong := wrong_redis_url(redis.url)):
         report("redis.url", wrong)
+
+
+def _check_origins(origins: Sequence[str], report: Report) -> None:
+    _check_once(report, "cors.origins", origins)
+    for index, origin in enumerate(origins):
+        if origin == "*" and len(origins) > 1:
+            report(f"cors.origins[{index}]", '"*" is every origin; it stands alone')
+        elif origin != "*" and not _ORIGIN.match(origin):
+            message = 'must be an origin as browsers send it, as in "https://app.example.com", or "*"'
+            report(f"cors.origins[{index}]", message)
 
 
 def wrong_redis_url(url: str) -> str | None:

@@ -85,6 +85,8 @@ def test_a_file_with_defaults(tmp_path: pathlib.Path) -> None:
 
 TWICE = "    url: http://a\n    model: llama\n  - name: gpu\n    url: http://b"
 
+ORIGIN = 'cors.origins[0]: must be an origin as browsers send it, as in "https://app.example.com", or "*"'
+
 # What is changed, and what is then said: one row a mistake.
 ONE_MISTAKE = [
     # form
@@ -119,6 +121,34 @@ ONE_MISTAKE = [
         "journal: {fsync_interval_ms: 60001}",
         1, "journal.fsync_interval_ms: must be at most 60000",
     ),
+    ("listen: 127.0.0.1:8080", "bounds: {idle_s: 0}", 1, "bounds.idle_s: must be above 0"),
+    ("listen: 127.0.0.1:8080", "bounds: {head_bytes_max: 512}", 1, "bounds.head_bytes_max: must be at least 1024"),
+    (
+        "listen: 127.0.0.1:8080",
+        "bounds: {body_bytes_max: 1073741825}",
+        1, "bounds.body_bytes_max: must be at most 1073741824",
+    ),
+    ("listen: 127.0.0.1:8080", "bounds: {loop_lag_ms_max: 0}", 1, "bounds.loop_lag_ms_max: must be at least 10"),
+    ("listen: 127.0.0.1:8080", "keepalive_s: -1", 1, "keepalive_s: must be at least 0"),
+    ("listen: 127.0.0.1:8080", "drain_s: 3601", 1, "drain_s: must be at most 3600"),
+    (
+        "listen: 127.0.0.1:8080",
+        "driver: fast",
+        1, "driver: must be one of direct, plain",
+    ),
+    (
+        "listen: 127.0.0.1:8080",
+        "cors: {origins: ['http://a', '*']}",
+        1, 'cors.origins[1]: "*" is every origin; it stands alone',
+    ),
+    (
+        "listen: 127.0.0.1:8080",
+        "cors: {origins: ['http://a', 'http://a']}",
+        1, "cors.origins[1]: is the same as cors.origins[0]",
+    ),
+    ("listen: 127.0.0.1:8080", "cors: {origins: ['http://a/']}", 1, ORIGIN),
+    ("listen: 127.0.0.1:8080", "cors: {origins: ['http://A']}", 1, ORIGIN),
+    ("listen: 127.0.0.1:8080", "cors: {origins: ['null']}", 1, ORIGIN),
     (
         "listen: 127.0.0.1:8080",
         "journal: {bytes_max: 99999999999999999999}",
