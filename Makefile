@@ -17,10 +17,10 @@ demo: $(VENV)/.runtime ## A simulated fleet, the gateway before it, some calls a
 	@exec $(BIN)/weighbridge demo
 
 test: lint ## Lint, types and all tests that need no vLLM
-	$(BIN)/python -m pytest -q -m "not e2e"
+	$(BIN)/python -m pytest -q -m "not e2e and not clients"
 
 check: lint ## Lint, types and unit tests: under 2 minutes
-	$(BIN)/python -m pytest -q -m "not integration and not e2e and not debian"
+	$(BIN)/python -m pytest -q -m "not integration and not e2e and not clients and not debian"
 
 e2e: $(VENV)/.dev ## A real vLLM on this machine's CPUs behind the gateway (4 GB, the first time 4 minutes more)
 	$(BIN)/python -m tests.e2e.environment
