@@ -30,6 +30,7 @@ SAME = [
 NOT_SIMULATED = {
     "chat_logprobs", "chat_stream_logprobs", "completions_logprobs", "completions_stream_logprobs",
     "chat_tool", "chat_stream_tool", "chat_tool_not_called",
+    "chat_tool_named", "chat_stream_tool_named", "chat_json", "chat_stream_json",
     "chat_stop", "chat_stream_stop", "completions_echo",
     "chat_stream_continuous", "completions_stream_continuous",
 }  # fmt: skip

@@ -5,7 +5,7 @@ import typing
 
 import openai
 
-from tests.e2e.capture import CHAT, Case
+from tests.e2e.cases import CHAT, Case
 
 ANSWER_S_MAX = 120
 

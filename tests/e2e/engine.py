@@ -18,15 +18,19 @@ STOP_S_MAX = 30
 MAX_MODEL_LEN = 2048
 SLOTS = 8
 
-FLAGS = (
+COMMON = (
     *("--served-model-name", MODEL),
     *("--max-model-len", str(MAX_MODEL_LEN)),
     *("--max-num-seqs", str(SLOTS)),
     *("--dtype", "bfloat16"),
     "--enforce-eager",
+)
+GENERATING = (
+    *COMMON,
     "--enable-prompt-tokens-details",  # else usage says nothing of cached prompt tokens
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
 )
+POOLING = (*COMMON, "--runner", "pooling", "--convert", "embed")
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -35,7 +39,9 @@ class EngineFailed(Exception):
 
 
 @contextlib.contextmanager
-def engine(environment: Environment, log: pathlib.Path) -> typing.Iterator[int]:
+def engine(
+    environment: Environment, log: pathlib.Path, flags: tuple[str, ...] = GENERATING
+) -> typing.Iterator[int]:
     """Serve the small model on a free loopback port and yield the port. Raises EngineFailed.
 
     It runs at a low priority: a machine of two cores also runs what is tested.
@@ -44,7 +50,7 @@ def engine(environment: Environment, log: pathlib.Path) -> typing.Iterator[int]:
     serve = (str(environment.vllm), "serve", MODEL, "--host", "127.0.0.1", "--port", str(port))
     with log.open("wb") as output:
         child = subprocess.Popen(
-            ("nice", *serve, *FLAGS),
+            ("nice", *serve, *flags),
             cwd=environment.cache,  # the model by a relative path: /v1/models shows it, and captures are kept
             env=os.environ | QUIET | {"VLLM_CPU_KVCACHE_SPACE": "2"},
             stdout=output,

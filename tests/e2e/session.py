@@ -15,8 +15,8 @@ import pathlib
 import subprocess
 import time
 
-from tests.e2e import capture, journal
-from tests.e2e.capture import CHAT, COMPLETIONS, GENERATES, USAGE, USER, Case
+from tests.e2e import capture, cases, journal
+from tests.e2e.cases import CHAT, COMPLETIONS, GENERATES, USAGE, USER, Case
 from tests.e2e.client import Answer, Application
 from tests.e2e.engine import MAX_MODEL_LEN, SLOTS
 from tests.e2e.environment import MODEL
@@ -161,8 +161,8 @@ class Desk:
 
 def all_cases() -> list[Case]:
     """The captured cases that ask for tokens, rightly or not."""
-    cases = capture.cases(MODEL, MAX_MODEL_LEN)
-    return [case for case in cases if case.path in GENERATES and case.method == "POST"]
+    every = cases.openai_cases(MODEL, MAX_MODEL_LEN)
+    return [case for case in every if case.path in GENERATES and case.method == "POST"]
 
 
 def has_many_choices(case: Case) -> bool:

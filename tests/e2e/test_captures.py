@@ -5,27 +5,44 @@ import pathlib
 
 import pytest
 
-from tests.e2e import capture
+from tests.e2e import capture, environment
+from tests.e2e.engine import GENERATING, POOLING, engine
 from tests.e2e.environment import MODEL
 from tests.support import captures
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_800)]
 
+STORED = [
+    (suite.directory, name)
+    for suite in capture.SUITES
+    for name in captures.index(captures.VLLM / suite.directory)
+]
+
 
 @pytest.fixture(scope="module")
 def renewed(engine_port: int, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    directory = tmp_path_factory.mktemp("renewed")
-    capture.capture("127.0.0.1", engine_port, MODEL, directory)
-    return directory
+    root = tmp_path_factory.mktemp("renewed")
+    make(engine_port, GENERATING, root)
+    with engine(environment.default(), root / "vllm.log", POOLING) as port:
+        make(port, POOLING, root)
+    return root
 
 
-def test_the_cases_are_the_stored_ones(renewed: pathlib.Path) -> None:
-    assert captures.index(renewed) == captures.index()
+def make(port: int, flags: tuple[str, ...], root: pathlib.Path) -> None:
+    for suite in capture.SUITES:
+        if suite.flags == flags:
+            capture.capture("127.0.0.1", port, MODEL, suite, root)
 
 
-@pytest.mark.parametrize("name", captures.index())
-def test_an_answer_has_the_stored_shape(renewed: pathlib.Path, name: str) -> None:
-    fresh, stored = captures.load(name, renewed), captures.load(name)
+@pytest.mark.parametrize("suite", capture.SUITES, ids=lambda suite: suite.directory or "openai")
+def test_the_cases_are_the_stored_ones(renewed: pathlib.Path, suite: capture.Suite) -> None:
+    stored = captures.index(captures.VLLM / suite.directory)
+    assert captures.index(renewed / suite.directory) == stored
+
+
+@pytest.mark.parametrize(("directory", "name"), STORED)
+def test_an_answer_has_the_stored_shape(renewed: pathlib.Path, directory: str, name: str) -> None:
+    fresh, stored = captures.load(name, renewed / directory), captures.load(name, captures.VLLM / directory)
     assert fresh.request == stored.request
     assert captures.response_shape(fresh.response) == captures.response_shape(stored.response)
     assert [key for key, _ in fresh.response.headers] == [key for key, _ in stored.response.headers]

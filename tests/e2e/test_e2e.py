@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.e2e import journal
-from tests.e2e.capture import Case
+from tests.e2e.cases import Case
 from tests.e2e.client import Answer
 from tests.e2e.environment import MODEL
 from tests.e2e.journal import Tokens

@@ -7,7 +7,8 @@ A capture is a directory (format and origin: tests/data/vllm-0.32.0/README.md):
     <name>.response.http    bytes as the server sent them: head, and body with its chunk framing
     <name>.sse              a stream's body without the framing
 
-Imports nothing of the project: it is a judge of it.
+`VLLM` has chat and completions; below it `VLLM_APIS` has the other paths of a model that generates, `VLLM_POOLING`
+those of one that embeds. Imports nothing of the project: it is a judge of it.
 """
 
 import dataclasses
@@ -17,6 +18,8 @@ import typing
 
 DATA = pathlib.Path(__file__).parent.parent / "data"
 VLLM = DATA / "vllm-0.32.0"
+APIS, POOLING = "apis", "pooling"
+VLLM_APIS, VLLM_POOLING = VLLM / APIS, VLLM / POOLING
 
 
 class Incomplete(ValueError):
@@ -119,11 +122,12 @@ def split_chunks(framed: bytes) -> tuple[tuple[bytes, ...], bytes]:
 
 
 def events(stream: bytes) -> list[bytes]:
-    """Data of each event, for streams framed as vLLM does it: `data: …` and a blank line."""
+    """Data of each event, for streams framed as vLLM does it: maybe `event: …`, then `data: …`, a blank line."""
     found = []
     for event in stream.split(b"\n\n")[:-1]:
-        assert event.startswith(b"data: "), event
-        found.append(event.removeprefix(b"data: "))
+        name, _, rest = event.rpartition(b"\ndata: ")
+        assert name.startswith(b"event: ") if name else event.startswith(b"data: "), event
+        found.append(rest if name else event.removeprefix(b"data: "))
     return found
 
 

@@ -1,6 +1,7 @@
 """The judge of recorded answers must itself be right."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -49,17 +50,39 @@ def stream(*events: bytes) -> captures.Response:
     return captures.Response(200, (("content-type", "text/event-stream"),), events)
 
 
-@pytest.mark.parametrize("name", captures.index())
-def test_stored_exchanges_are_whole(name: str) -> None:
-    exchange, entry = captures.load(name), captures.index()[name]
+DIRECTORIES = (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING)
+STORED = [(directory, name) for directory in DIRECTORIES for name in captures.index(directory)]
+STREAMS = [(directory, name) for directory in DIRECTORIES for name in captures.streams(directory)]
+
+
+def plain(value: object) -> str:
+    return value.name if isinstance(value, pathlib.Path) else str(value)
+
+
+@pytest.mark.parametrize(("directory", "name"), STORED, ids=plain)
+def test_stored_exchanges_are_whole(directory: pathlib.Path, name: str) -> None:
+    exchange, entry = captures.load(name, directory), captures.index(directory)[name]
     assert exchange.request.startswith(f"{entry['method']} {entry['path']} HTTP/1.1\r\n".encode())
     assert (exchange.response.status, exchange.response.is_stream) == (entry["status"], entry["stream"])
 
 
+@pytest.mark.parametrize(("directory", "name"), STREAMS, ids=plain)
+def test_stored_streams_are_the_bodies_of_their_responses(directory: pathlib.Path, name: str) -> None:
+    stream = captures.streams(directory)[name]
+    assert stream == captures.load(name, directory).response.body
+    assert all(data == b"[DONE]" or json.loads(data) for data in captures.events(stream))
+
+
 @pytest.mark.parametrize("name", captures.streams())
-def test_stored_streams_are_the_bodies_of_their_responses(name: str) -> None:
-    stream = captures.streams()[name]
-    assert stream == captures.load(name).response.body
-    *chunks, last = captures.events(stream)
+def test_a_stream_of_chunks_ends_with_done(name: str) -> None:
+    *chunks, last = captures.events(captures.streams()[name])
     assert last == b"[DONE]"
     assert all(json.loads(data)["object"].endswith(("chunk", "completion")) for data in chunks)
+
+
+@pytest.mark.parametrize("name", captures.streams(captures.VLLM_APIS))
+def test_each_event_of_the_other_apis_has_its_name(name: str) -> None:
+    """And none of them ends with [DONE]."""
+    for event in captures.streams(captures.VLLM_APIS)[name].split(b"\n\n")[:-1]:
+        line, _, data = event.partition(b"\ndata: ")
+        assert line == b"event: " + json.loads(data)["type"].encode()
