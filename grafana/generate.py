@@ -103,10 +103,12 @@ PANELS = (
     ),
     Panel(
         title="Backends",
-        description="Who is busy? Right: 1 where a worker sees a backend that is not ready.",
+        description="Who is busy? Calls at each backend, and connections of clients. "
+        "Right: 1 where a worker sees a backend that is not ready.",
         left=Axis("short", "in flight"),
         queries=(
             Query("sum by (backend) (weighbridge_in_flight)", "{{backend}}"),
+            Query("sum(weighbridge_client_connections)", "clients' connections"),
             Query(
                 'max by (backend, state) (weighbridge_backend_state{state!="ready"}) > 0',
                 "{{backend}} is {{state}}",
@@ -117,12 +119,13 @@ PANELS = (
     ),
     Panel(
         title="Why calls went elsewhere",
-        description="What went wrong? spill: the tier before was full; fallback: a backend failed or was unable. "
-        "Right: attempts that did not complete.",
+        description="What went wrong? spill: the tier before was full; fallback: a backend failed or was unable; "
+        "bound: one of the configuration was passed. Right: attempts that did not complete.",
         left=Axis("reqps", "calls"),
         queries=(
             Query(rate("weighbridge_spills_total", MODEL, "reason"), "spill: {{reason}}"),
             Query(rate("weighbridge_fallbacks_total", MODEL, "reason"), "fallback: {{reason}}"),
+            Query(rate("weighbridge_bound_exceeded_total", "", "bound"), "bound: {{bound}}"),
             Query(
                 rate("weighbridge_attempts_total", 'outcome!="completed"', "backend, outcome"),
                 "{{backend}} {{outcome}}",
@@ -133,13 +136,14 @@ PANELS = (
     ),
     Panel(
         title="The gateway itself",
-        description="What do we add? The wait for a slot and the gateway's own time in a call. "
+        description="What do we add? The wait for a slot, the gateway's own time in a call, and a loop that is late. "
         "Right: records that the ledger does not have yet.",
         left=Axis("s"),
         queries=(
             Query(quantile(0.95, "weighbridge_queue_wait_seconds", MODEL), "queue wait p95"),
             Query(quantile(0.5, "weighbridge_overhead_seconds"), "overhead p50"),
             Query(quantile(0.99, "weighbridge_overhead_seconds"), "overhead p99"),
+            Query("max(weighbridge_loop_lag_seconds) > 0.005", "loop lag"),
             Query("sum(weighbridge_ledger_lag_records)", "ledger lag", right=True),
         ),
         right=Axis("short", "records"),

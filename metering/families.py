@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering.record import CallRecord, Line, Refused
+from metering.record import CallRecord, Line, Outcome, Refused
 from metering.units import NS_PER_S, PICO_USD_PER_USD
 
 UNKNOWN = "unknown"
@@ -27,6 +27,40 @@ REFUSED = "refused"
 """Outcome of a request that ended before admission; an admitted call refused by its backend has the same."""
 
 BACKEND_STATES = ("starting", "ready", "down")
+
+
+class Bound(enum.StrEnum):
+    """A bound of the configuration (`bounds.*`) that can be passed; names as in deploy/reference/config.md."""
+
+    CONNECTIONS = "connections"
+    HEAD_TIME = "head_time"
+    HEAD_BYTES = "head_bytes"
+    BODY_TIME = "body_time"
+    BODY_BYTES = "body_bytes"
+    WRITE_STALL = "write_stall"
+    BUFFER = "buffer"
+    BACKEND_HEAD = "backend_head"
+    EVENT = "event"
+    ANSWER = "answer"
+    QUEUE_CALLS = "queue_calls"
+    QUEUE_WAIT = "queue_wait"
+    LOOP_LAG = "loop_lag"
+
+
+BOUND_OF_REFUSAL = {
+    "BodyTooSlow": Bound.BODY_TIME,
+    "BodyTooLarge": Bound.BODY_BYTES,
+    "QueueFull": Bound.QUEUE_CALLS,
+    "Overloaded": Bound.LOOP_LAG,
+}
+"""By the `reason` of a `refused` line."""
+
+BOUND_OF_FAILURE = {
+    "head too large": Bound.BACKEND_HEAD,
+    "event too large": Bound.EVENT,
+    "answer too large": Bound.ANSWER,
+}
+"""By the `error` of an attempt."""
 
 LOW_BITS = 62
 """An amount is high × 2**LOW_BITS + low, each in a signed 64-bit cell: no sum of ours can outgrow it."""
@@ -229,12 +263,32 @@ LEDGER_LAG = Family(
     labels=(),
     help="Records of live workers that the ledger has not acknowledged.",
 )
+BOUND_EXCEEDED = Family(
+    name="weighbridge_bound_exceeded_total",
+    kind=Kind.COUNT,
+    labels=("bound",),
+    help="How often a bound of the configuration was passed.",
+)
+CLIENT_CONNECTIONS = Family(
+    name="weighbridge_client_connections",
+    kind=Kind.GAUGE_SUM,
+    labels=(),
+    help="Open connections of clients, over all live workers.",
+)
+LOOP_LAG = Family(
+    name="weighbridge_loop_lag_seconds",
+    kind=Kind.GAUGE_MAX,
+    labels=(),
+    help="How late an event loop was within the last second, of the live worker where it was latest.",
+    unit=NS_PER_S,
+)
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
         *(CALLS, TOKENS, COST, UNPRICED, TTFT, TPOT, QUEUE_WAIT, OVERHEAD),
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
+        *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
     )
 }
 
@@ -382,7 +436,10 @@ def _add_wide(values: "array.array[int]", low: int, amount: int) -> None:
 
 
 class Families:
-    """The counters of one writer: a fold of its lines, and the only place where anything is counted."""
+    """The counters of one writer, and the only place where anything is counted: a fold of its lines.
+
+    One family has counts beside the fold too: bounds that are passed where no line is written.
+    """
 
     def __init__(self) -> None:
         self.cells = Cells()
@@ -397,6 +454,11 @@ class Families:
         self._spills = Count(SPILLS, self.cells)
         self._fallbacks = Count(FALLBACKS, self.cells)
         self._attempts = Count(ATTEMPTS, self.cells)
+        self._bounds = Count(BOUND_EXCEEDED, self.cells)
+
+    def exceeded(self, bound: Bound) -> None:
+        """A bound was passed, and no line of the journal will say so."""
+        self._bounds.add(bound.value)
 
     def observe(self, line: Line) -> None:
         """Count one line. `call` and `refused` lines bear on metrics, the others do not."""
@@ -405,6 +467,8 @@ class Families:
             self._time(line)
         elif isinstance(line, Refused):
             self._calls.add(line.tenant or UNKNOWN, line.model or UNKNOWN, UNKNOWN, REFUSED)
+            if (bound := BOUND_OF_REFUSAL.get(line.reason)) is not None:
+                self._bounds.add(bound.value)
 
     def _count(self, call: CallRecord) -> None:
         tenant, model, family = call.tenant, call.model, call.instance_family or UNKNOWN
@@ -427,8 +491,12 @@ class Families:
             self._spills.add(model, str(call.spill_reason))
         if call.fallback_reason is not None:
             self._fallbacks.add(model, str(call.fallback_reason))
+        if call.outcome is Outcome.SHED:
+            self._bounds.add(Bound.QUEUE_WAIT.value)
         for attempt in call.attempts:
             self._attempts.add(attempt.backend, attempt.outcome.value)
+            if (bound := BOUND_OF_FAILURE.get(attempt.error or "")) is not None:
+                self._bounds.add(bound.value)
 
     def _time(self, call: CallRecord) -> None:
         model, family = call.model, call.instance_family or UNKNOWN
@@ -452,6 +520,8 @@ class Gauges:
         self._in_flight = Count(IN_FLIGHT, cells)
         self._backend_state = Count(BACKEND_STATE, cells)
         self._ledger_lag = Count(LEDGER_LAG, cells)
+        self._client_connections = Count(CLIENT_CONNECTIONS, cells)
+        self._loop_lag = Count(LOOP_LAG, cells)
 
     def in_flight(self, backend: str, attempts: int) -> None:
         self._in_flight.set(attempts, backend)
@@ -464,3 +534,9 @@ class Gauges:
 
     def ledger_lag(self, records: int) -> None:
         self._ledger_lag.set(records)
+
+    def client_connections(self, connections: int) -> None:
+        self._client_connections.set(connections)
+
+    def loop_lag(self, lag_ns: int) -> None:
+        self._loop_lag.set(lag_ns)

@@ -89,6 +89,7 @@ class Page:
         self._families = Families()
         self._cells = self._families.cells
         self.gauges = Gauges(self._cells)
+        self.exceeded = self._families.exceeded
         self._dir = pages_dir
         self._writer = writer
         self._on_stuck = on_stuck

@@ -130,6 +130,13 @@ STIMULI = {
     ("Backends", "{{backend}} is {{state}}"): gauge(
         lambda w: w.page.gauges.backend_state("b-dead", "down"), {"backend": "b-dead", "state": "down"}
     ),
+    ("Backends", "clients' connections"): gauge(lambda w: w.page.gauges.client_connections(7)),
+    ("Why calls went elsewhere", "bound: {{bound}}"): Stimulus(
+        lambda workers: workers.worker.turn(
+            lambda seq, prev: lines.refused(seq, prev, reason="QueueFull", status=503)
+        ),
+        {"bound": "queue_calls"},
+    ),
     ("Why calls went elsewhere", "spill: {{reason}}"): calls({"reason": "full"}, spill_reason="full"),
     ("Why calls went elsewhere", "fallback: {{reason}}"): calls(
         {"reason": "connect refused"}, fallback_reason="connect refused"
@@ -142,6 +149,7 @@ STIMULI = {
     ("The gateway itself", "overhead p99"): calls(
         above=0.1, queue_wait_ns=0, dispatched_ns=lines.AT_NS + NS_PER_S // 2
     ),
+    ("The gateway itself", "loop lag"): gauge(lambda w: w.page.gauges.loop_lag(NS_PER_S)),
     ("The gateway itself", "ledger lag"): gauge(lambda w: w.page.gauges.ledger_lag(5)),
 }
 DRAWN = [(panel.title, query) for panel in generate.PANELS for query in panel.queries]

@@ -11,17 +11,23 @@ from hypothesis import strategies as st
 from metering import chain, families
 from metering.families import (
     BACKEND_STATE,
+    BOUND_EXCEEDED,
+    BOUND_OF_FAILURE,
+    BOUND_OF_REFUSAL,
     CALLS,
+    CLIENT_CONNECTIONS,
     COST,
     FAMILIES,
     IN_FLIGHT,
     LEDGER_LAG,
+    LOOP_LAG,
     LOW_BITS,
     OVERHEAD,
     QUEUE_WAIT,
     TOKENS,
     TPOT,
     TTFT,
+    Bound,
     Cells,
     Families,
     Family,
@@ -102,6 +108,37 @@ def test_a_refused_line_is_a_call_and_nothing_else() -> None:
         "calls_total(unknown,unknown,unknown,refused)": 2,
         "calls_total(acme,llama,unknown,refused)": 1,
     }
+
+
+@pytest.mark.parametrize(("reason", "bound"), BOUND_OF_REFUSAL.items())
+def test_a_refusal_at_a_bound_counts_there(reason: str, bound: Bound) -> None:
+    assert fold(lines.refused(reason=reason))[Series(BOUND_EXCEEDED.name, (bound,))] == (1,)
+
+
+@pytest.mark.parametrize(("error", "bound"), BOUND_OF_FAILURE.items())
+def test_an_answer_beyond_a_bound_counts_there(error: str, bound: Bound) -> None:
+    failed = lines.attempt("b0", AttemptOutcome.FAILED, error=error)
+    assert fold(lines.call(attempts=(failed,)))[Series(BOUND_EXCEEDED.name, (bound,))] == (1,)
+
+
+def test_a_call_that_waited_too_long_counts_at_its_bound() -> None:
+    shed = lines.call(outcome=Outcome.SHED, attempts=())
+    assert fold(shed)[Series(BOUND_EXCEEDED.name, ("queue_wait",))] == (1,)
+
+
+def test_a_bound_that_no_line_tells_of_is_counted_in_the_same_series() -> None:
+    """Two series of one name and labels would hide each other."""
+    folded = Families()
+    folded.exceeded(Bound.BODY_TIME)
+    folded.observe(lines.refused(reason="BodyTooSlow"))
+    folded.exceeded(Bound.BODY_TIME)
+    assert folded.cells.totals()[Series(BOUND_EXCEEDED.name, ("body_time",))] == (3,)
+
+
+def test_every_bound_can_be_counted_in_one_way() -> None:
+    by_line = [*BOUND_OF_REFUSAL.values(), *BOUND_OF_FAILURE.values(), Bound.QUEUE_WAIT]
+    by_worker = [Bound.CONNECTIONS, Bound.HEAD_TIME, Bound.HEAD_BYTES, Bound.WRITE_STALL, Bound.BUFFER]
+    assert sorted(by_line + by_worker) == sorted(Bound)
 
 
 def test_reasons_and_attempts() -> None:
@@ -246,18 +283,22 @@ def test_a_fold_may_be_cut_anywhere(some: list[Line], data: st.DataObject) -> No
 
 def test_gauges_of_several_workers() -> None:
     together: Totals = {}
-    for state, under_way in [("ready", 2), ("down", 3)]:
+    for state, under_way, lag_ns in [("ready", 2, 9_000_000), ("down", 3, 1_000_000)]:
         cells = Cells()
         seen = Gauges(cells)
         seen.in_flight("b1", under_way)
         seen.backend_state("b1", "starting")
         seen.backend_state("b1", state)
         seen.ledger_lag(5)
+        seen.client_connections(7)
+        seen.loop_lag(lag_ns)
         assert families.counters(cells.totals()) == {}
         families.merge(together, families.gauges(cells.totals()))
     assert together == {
         Series(IN_FLIGHT.name, ("b1",)): (5,),
         Series(LEDGER_LAG.name, ()): (10,),
+        Series(CLIENT_CONNECTIONS.name, ()): (14,),
+        Series(LOOP_LAG.name, ()): (9_000_000,),
         Series(BACKEND_STATE.name, ("b1", "starting")): (0,),
         Series(BACKEND_STATE.name, ("b1", "ready")): (1,),
         Series(BACKEND_STATE.name, ("b1", "down")): (1,),
