@@ -1,8 +1,8 @@
 """One generating call: from its sequences' tokens to the bytes of its answer, faults included.
 
     begin ─▶ (slow_head: wait) ─▶ head of a stream ─▶ token… ─▶ usage event, [DONE]   completed
-                                          │              └─▶ strike                   faulted:<kind>
-                                          └─ client gone ─▶                           aborted
+        │                                 │              └─▶ strike                   faulted:<kind>
+        └─ busy                           └─ client gone ─▶                           aborted
 
 An answer that is no stream is written when its last token is there. Everything sent is in the log entry.
 """
@@ -10,6 +10,7 @@ An answer that is no stream is written when its last token is there. Everything 
 import abc
 import asyncio
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,12 +18,17 @@ from backends.simulator.answers import DONE, Choice, Usage, Writer, error_body
 from backends.simulator.asks import Ask
 from backends.simulator.driver import Driver
 from backends.simulator.engine import Generated
-from backends.simulator.faults import Fault, Kind
+from backends.simulator.faults import BUSY_STATUS, GARBAGE, Fault, Kind
 from backends.simulator.http import Connection
 from backends.simulator.log import Log, Recording
 from backends.simulator.tokens import seed_of
 
 FAULT_MESSAGE = "Internal server error"
+BUSY_MESSAGE = (
+    "The engine is currently busy and cannot accept new requests. "
+    "Please try again later or on a different instance."
+)
+BUSY_TYPE = {429: "TooManyRequestsError", 503: "ServiceUnavailableError"}
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +77,9 @@ class Call(abc.ABC):
         entry.fault = None if self._fault is None else self._fault.kind
 
     def begin(self) -> None:
+        if self._fault is not None and self._fault.kind in BUSY_STATUS:
+            self._turn_away(self._fault)
+            return
         self._connection.on_lost = self._gone
         if self._fault is not None and self._fault.kind is Kind.SLOW_HEAD:
             loop = asyncio.get_running_loop()
@@ -102,6 +111,17 @@ class Call(abc.ABC):
     def _fail(self) -> None:
         """Answer with the server's own error."""
 
+    @abc.abstractmethod
+    def _garble(self) -> None:
+        """Send what is no answer, and end it as one."""
+
+    def _turn_away(self, fault: Fault) -> None:
+        """The engine hears nothing of it."""
+        status = BUSY_STATUS[fault.kind]
+        after = () if fault.retry_after_s is None else (f"retry-after: {fault.retry_after_s}",)
+        self._respond(status, error_body(status, BUSY_MESSAGE, BUSY_TYPE[status], None), after)
+        self._close(f"faulted:{fault.kind}")
+
     def _start(self) -> None:
         self._late = None
         self._driver.submit(self._sequences)
@@ -114,22 +134,20 @@ class Call(abc.ABC):
             cached_tokens=self._entry.cached_tokens or 0,
         )
 
-    def _respond(self, status: int, body: bytes) -> None:
+    def _respond(self, status: int, body: bytes, extra: Sequence[str] = ()) -> None:
         self._entry.status = status
         self._recording.sent(body)
-        self._connection.respond(status, body)
+        self._connection.respond(status, body, extra=extra)
 
     def _respond_with_error(self) -> None:
         self._respond(500, error_body(500, FAULT_MESSAGE, "InternalServerError", None))
 
     def _strikes_before_head(self) -> bool:
-        return self._fault is not None and self._fault.kind is not Kind.SLOW_HEAD and self._fault.before_head
+        return self._fault is not None and self._fault.before_head
 
     def _strikes_after(self) -> int | None:
         """Events after which the fault strikes; None: none does, or before the head."""
-        if self._fault is None or self._fault.kind is Kind.SLOW_HEAD:
-            return None
-        return self._fault.after_events
+        return self._fault.after_events if self._fault is not None and self._fault.strikes else None
 
     def _strike(self) -> None:
         assert self._fault is not None
@@ -149,6 +167,8 @@ class Call(abc.ABC):
                 self._connection.reset()
             case Kind.ERROR_500:
                 self._fail()
+            case Kind.GARBAGE:
+                self._garble()
         self._close(f"faulted:{kind}")
 
     def _gone(self) -> None:
@@ -210,6 +230,13 @@ class StreamedCall(Call):
     def _send_part(self) -> None:
         """Nothing: its events went out as they came."""
 
+    def _garble(self) -> None:
+        if self._entry.status is None:
+            self._entry.status = 200
+            self._connection.start_stream(200)
+        self._write(b"data: " + GARBAGE + b"\n\n")
+        self._connection.end()
+
     def _fail(self) -> None:
         if self._entry.status is None:
             self._respond_with_error()
@@ -258,6 +285,10 @@ class SizedCall(Call):
         self._entry.status = 200
         self._recording.sent(half)
         self._connection.respond_in_part(200, half, len(body))
+
+    def _garble(self) -> None:
+        body = b"" if self._strikes_before_head() else self._body()
+        self._respond(200, body[: len(body) // 2] + GARBAGE)
 
     def _fail(self) -> None:
         self._respond_with_error()

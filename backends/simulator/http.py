@@ -17,7 +17,7 @@ import struct
 import time
 import urllib.parse
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import httptools
@@ -152,10 +152,10 @@ class Connection(asyncio.Protocol):
         return self._transport.is_closing()
 
     def respond(
-        self, status: int, body: bytes = b"", content_type: str | None = JSON, allow: str = ""
+        self, status: int, body: bytes = b"", content_type: str | None = JSON, extra: Sequence[str] = ()
     ) -> None:
-        """Send a whole answer. content_type None: there is no body to speak of."""
-        lines = [f"allow: {allow}"] if allow else []
+        """Send a whole answer. content_type None: there is no body to speak of. extra: header lines."""
+        lines = [*extra]
         lines.append(f"content-length: {len(body)}")
         lines += [f"content-type: {content_type}"] if content_type else []
         shown = b"" if self._without_body else body

@@ -72,7 +72,9 @@ class Simulator:
         if methods is None:
             connection.respond(404, b'{"detail":"Not Found"}')
         elif (route := methods.get(request.method)) is None:
-            connection.respond(405, b'{"detail":"Method Not Allowed"}', allow=", ".join(methods))
+            connection.respond(
+                405, b'{"detail":"Method Not Allowed"}', extra=(f"allow: {', '.join(methods)}",)
+            )
         else:
             route(request, connection)
 

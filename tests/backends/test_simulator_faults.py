@@ -24,6 +24,12 @@ def test_before_the_head_unless_it_says_after_how_many_events() -> None:
     assert not Fault(kind=Kind.DIE, after_events=0).before_head
 
 
+@pytest.mark.parametrize("kind", [Kind.SLOW_HEAD, Kind.BUSY_429, Kind.BUSY_503])
+def test_what_puts_off_or_refuses_strikes_nothing(kind: Kind) -> None:
+    assert not Fault(kind=kind).strikes
+    assert not Fault(kind=kind).before_head
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -33,6 +39,7 @@ def test_before_the_head_unless_it_says_after_how_many_events() -> None:
         b'{"kind":"die","after_events":-1}',
         b'{"kind":"die","times":0}',
         b'{"kind":"slow_head","delay_ms":-1}',
+        b'{"kind":"busy_429","retry_after_s":-1}',
     ],
 )
 def test_a_misspelt_fault_is_refused(body: bytes) -> None:

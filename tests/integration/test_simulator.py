@@ -86,6 +86,14 @@ def answer(sock: socket.socket) -> captures.Response:
     raise AssertionError("closed early")
 
 
+def is_whole(raw: bytes) -> bool:
+    try:
+        captures.read_response(raw)
+    except captures.Incomplete:
+        return False
+    return True
+
+
 def last_entry(server: simulator.Running, *, open_too: bool = False) -> dict[str, typing.Any]:
     """The newest entry of the log, once it has ended."""
     deadline = time.monotonic() + WAIT_S_MAX
@@ -273,7 +281,12 @@ FAULTED = [
     ("error_500", None, False, 0, b"HTTP/1.1 500", 500),
     ("error_500", 1, False, 0, b"HTTP/1.1 500", 500),
     ("error_500", 2, True, 1, b'data: {"error":{"message":', 200),
+    ("garbage", None, True, 0, b"data: \x89\x00\xfe<html>", 200),
+    ("garbage", 2, True, 1, b"data: \x89\x00\xfe<html>", 200),
+    ("garbage", None, False, 0, b"\r\n\r\n\x89\x00\xfe<html>", 200),
+    ("garbage", 0, False, 0, b'"object":"chat.completion"', 200),
 ]
+WHOLE = ("error_500", "garbage")  # the answer ends as HTTP wants it
 
 
 class TestFaults:
@@ -297,8 +310,7 @@ class TestFaults:
         assert (entry["status"], entry["fault"], entry["completion_tokens_sent"]) == (status, kind, tokens)
         assert mark in raw
         assert bool(mark) == bool(raw)
-        ended_well = raw.endswith(b"0\r\n\r\n") or b"HTTP/1.1 500" in raw
-        assert ended_well == (kind == "error_500")
+        assert is_whole(raw) == (kind in WHOLE)
         if kind == "error_500" and status == 200:
             assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert server.value("vllm:num_requests_running") == 0
@@ -359,6 +371,27 @@ class TestFaults:
             sock.sendall(wire())
             eventually(lambda: last_entry(server, open_too=True)["outcome"] == "open")
         assert last_entry(server)["outcome"] == "aborted"
+
+    @pytest.mark.parametrize("stream", [True, False])
+    @pytest.mark.parametrize("status", [429, 503])
+    @pytest.mark.parametrize("after_s", [None, 0, 7])
+    def test_a_busy_one_answers_at_once_and_generates_nothing(
+        self, server: simulator.Running, status: int, after_s: int | None, stream: bool
+    ) -> None:
+        server.arm(f"busy_{status}", **({} if after_s is None else {"retry_after_s": after_s}))
+        before = server.value("vllm:prompt_tokens_total")
+        with connection(server) as sock:
+            sock.sendall(wire(stream=stream))
+            busy = answer(sock)
+            assert (busy.status, dict(busy.headers).get("retry-after")) == (
+                status,
+                None if after_s is None else str(after_s),
+            )
+            assert json.loads(busy.body)["error"]["code"] == status
+            assert last_entry(server)["outcome"] == f"faulted:busy_{status}"
+            assert server.value("vllm:prompt_tokens_total") == before
+            sock.sendall(wire(stream=stream))
+            assert answer(sock).status == 200
 
     def test_refused_calls_use_up_no_fault(self, server: simulator.Running) -> None:
         server.arm("die", times=2)
