@@ -40,7 +40,7 @@ from gateway.events import Stopping
 from gateway.openai_api import OpenAIApi, ServedModel, Targets, Tier
 from gateway.operations import OPERATIONS
 from gateway.ops import Ops
-from gateway.queueing import WAIT_S, Seats, share
+from gateway.queueing import Seats, share
 from gateway.relay import Services
 from gateway.routing import Target
 from metering import journal as journals
@@ -59,8 +59,6 @@ SWEEP_S = 0.1
 GAUGES_S = 1.0
 FIRST_PROBES_S = 1.0
 """How long a worker waits to learn which backends are ready before it takes calls."""
-DRAIN_S = 20.0
-"""How long running answers may go on after the signal to stop; then each ends with an error, and its record."""
 STOP_WAIT_S = 5.0
 
 logger = logging.getLogger("weighbridge.worker")
@@ -122,7 +120,8 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     config = worker.config
     books = await _open_books(worker, stack)
     seats = Seats(
-        {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends}
+        {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
+        calls_max=config.bounds.queue_calls_max,
     )
     entries = _open_backends(config, stack)
     state = _State(config, books)
@@ -147,7 +146,7 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     for forever in (
         _every(SWEEP_S, functools.partial(_sweep, services, entries)),
         _every(GAUGES_S, gauges),
-        _drain(worker.stopping, services),
+        _drain(worker.stopping, services, config.drain_s),
         *(registry.watch(entry) for entry in entries),
     ):
         stack.push_async_callback(_cancel, asyncio.create_task(forever))
@@ -246,7 +245,7 @@ def _served(model: cfg.Model, config: Config) -> ServedModel:
         first_event_ns=_ns(config.timeouts.first_event_s),
         between_events_ns=_ns(config.timeouts.between_events_s),
         total_ns=_ns(config.timeouts.total_s),
-        queue_ns=_ns(WAIT_S),
+        queue_ns=_ns(config.bounds.queue_wait_s),
         attempts_max=config.attempts_max,
         patience_ns=tuple(_ns(tier.patience_s) for tier in model.tiers),
     )
@@ -349,13 +348,13 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
         await task
 
 
-async def _drain(stopping: asyncio.Event, services: Services) -> None:
+async def _drain(stopping: asyncio.Event, services: Services, drain_s: float) -> None:
     """Once it is to end: let the calls under way go on for a while, then end them while their clients still listen.
 
     With a journal that cannot be written no call can end well: they are ended at once.
     """
     await stopping.wait()
-    deadline = services.clock() + _ns(DRAIN_S)
+    deadline = services.clock() + _ns(drain_s)
     while services.recorder.dead is None and services.clock() < deadline:
         await asyncio.sleep(SWEEP_S)
     await _stop_calls(services)

@@ -46,6 +46,18 @@ class BodyTooLarge(InvalidRequest):
     status = http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class HeadTooLarge(InvalidRequest):
+    """The request's head is above the bound."""
+
+    status = http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+
+
+class TooSlow(InvalidRequest):
+    """The request came too slowly."""
+
+    status = http.HTTPStatus.REQUEST_TIMEOUT
+
+
 class WrongMediaType(InvalidRequest):
     """Not JSON, or in an encoding we do not read."""
 
@@ -87,6 +99,16 @@ class NoBackend(GatewayError):
     """Nobody able, or no room in time."""
 
     status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "no_backend"
+
+
+class QueueFull(NoBackend):
+    """As many calls of the model wait as may; this one would wait in vain."""
+
+
+class Overloaded(GatewayError):
+    """The gateway itself is late with everything; what it has begun goes first."""
+
+    status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "overloaded"
 
 
 class ShuttingDown(GatewayError):

@@ -143,7 +143,7 @@ class OpenAIApi:
         plan = self._plan(served, ask)
         names = [candidate.target.name for candidate in plan.able]
         if self._services.seats.full(served.id, names):
-            raise errors.NoBackend("too many calls of this model are waiting; try again", retry_after_s=1)
+            raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not self._services.recorder.has_room():
             raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
         facts = Facts(

@@ -6,12 +6,6 @@ A seat is held from the grant to the release, whatever happens in between.
 
 from collections.abc import Callable, Iterable
 
-CALLS_MAX = 100
-"""Calls of one model that may wait in one worker; one more is refused."""
-
-WAIT_S = 10.0
-"""The longest wait for a seat; then the call is shed."""
-
 
 class Ticket:
     """A call's place in the queue. wants: the backends it may go to, best first.
@@ -30,10 +24,11 @@ class Ticket:
 class Seats:
     """Seats by backend, and one line of waiting tickets.
 
-    caps: seats of this worker at each backend; None: no cap.
+    caps: seats of this worker at each backend; None: no cap. calls_max: how many calls of one model may wait.
     """
 
-    def __init__(self, caps: dict[str, int | None]) -> None:
+    def __init__(self, caps: dict[str, int | None], *, calls_max: int) -> None:
+        self._calls_max = calls_max
         self._caps = caps
         self._taken = dict.fromkeys(caps, 0)
         self._waiting: dict[Ticket, None] = {}  # in order of arrival
@@ -52,7 +47,7 @@ class Seats:
 
     def full(self, model: str, backends: Iterable[str]) -> bool:
         """Would a call that may use `backends` find neither a seat nor a place in the line?"""
-        return not any(self._free(backend) for backend in backends) and self.waiting(model) >= CALLS_MAX
+        return not any(self._free(backend) for backend in backends) and self.waiting(model) >= self._calls_max
 
     def ask(self, ticket: Ticket, wants: tuple[str, ...]) -> str | None:
         """Take a free seat, the best first, or wait. A waiting ticket keeps its place when it asks again.

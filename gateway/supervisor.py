@@ -36,8 +36,8 @@ from metering.logs import log
 from metering.units import NS_PER_S
 
 LOCK = "lock"
-STOP_WAIT_S = 30
-"""For the workers; longer than they give to the answers under way."""
+STOP_WAIT_S = 10
+"""For the workers to end, beyond what they give to the answers under way (`drain_s`)."""
 STORE_POLL_NS = NS_PER_S
 """How often it is seen to that the embedded store runs."""
 FOLD_WAIT_S = 5
@@ -118,7 +118,8 @@ def _run(
         log(logger, logging.INFO, "ready", **where)
         on_ready(main.address)
 
-    return Supervisor(workplaces, signals, caretaker, store, ready).serve()
+    stop_wait_s = config.drain_s + STOP_WAIT_S
+    return Supervisor(workplaces, signals, caretaker, store, ready, stop_wait_s).serve()
 
 
 class Supervisor:
@@ -131,12 +132,14 @@ class Supervisor:
         caretaker: Caretaker,
         store: Embedded | None,
         on_ready: Callable[[], None],
+        stop_wait_s: float,
     ) -> None:
         self._workplaces = workplaces
         self._signals = signals
         self._caretaker = caretaker
         self._store = store
         self._on_ready = on_ready
+        self._stop_wait_s = stop_wait_s
         self._ready: set[int] = set()  # workers that have been ready at least once
         self._endings = 0  # signals to end that have come
         self._stopping = False
@@ -255,8 +258,8 @@ class Supervisor:
     def _stop(self) -> None:
         self._stopping = True
         told = self._endings
-        log(logger, logging.INFO, "stopping", workers=len(self._workplaces), wait_s=STOP_WAIT_S)
-        deadline_ns = time.monotonic_ns() + STOP_WAIT_S * NS_PER_S
+        log(logger, logging.INFO, "stopping", workers=len(self._workplaces), wait_s=self._stop_wait_s)
+        deadline_ns = time.monotonic_ns() + round(self._stop_wait_s * NS_PER_S)
         for place in self._workplaces:
             place.start_ns = None
             place.signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -20,15 +21,12 @@ import uvloop
 
 from gateway import config as cfg
 from gateway import control, direct, logs
-from gateway.app import DRAIN_S, Worker, create_apps
+from gateway.app import Worker, create_apps
 from gateway.config import Config
 from metering.logs import log
 
 LEAVE_S = 3
 """After the drain (gateway/app.py), for the ends of answers to reach their clients; who takes longer is cut off."""
-
-KEEP_ALIVE_S = 75
-"""Idle client connections: longer than the 60 s of the usual load balancers, so that they close first."""
 
 
 logger = logging.getLogger("weighbridge.worker")
@@ -43,7 +41,9 @@ class Server(uvicorn.Server):
         yield
 
 
-def server(app: object, *, lifespan: str, http: type[asyncio.Protocol] | None = None) -> Server:
+def server(
+    app: object, config: Config, *, lifespan: str, http: type[asyncio.Protocol] | None = None
+) -> Server:
     """uvicorn with what costs least: httptools, no access log, no proxy headers. http: its protocol; None: its own."""
     return Server(
         uvicorn.Config(
@@ -55,8 +55,8 @@ def server(app: object, *, lifespan: str, http: type[asyncio.Protocol] | None = 
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(DRAIN_S) + LEAVE_S,
+            timeout_keep_alive=math.ceil(config.bounds.idle_s),
+            timeout_graceful_shutdown=math.ceil(config.drain_s) + LEAVE_S,
         )
     )
 
@@ -92,10 +92,10 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         stopping=stopping,
     )
     main_app, ops_app = create_apps(worker)
-    servers.append(server(main_app, lifespan="on", http=_protocol(config, main_app.door)))
+    servers.append(server(main_app, config, lifespan="on", http=_protocol(config, main_app.door)))
     sockets = [socket.socket(fileno=args.socket_fd)]
     if args.ops_fd is not None:
-        servers.append(server(ops_app, lifespan="off"))
+        servers.append(server(ops_app, config, lifespan="off"))
         sockets.append(socket.socket(fileno=args.ops_fd))
     loop.add_signal_handler(signal.SIGTERM, stop)
     if stopping.is_set():  # the supervisor went before there was anything to stop

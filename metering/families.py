@@ -48,7 +48,7 @@ class Bound(enum.StrEnum):
 
 
 BOUND_OF_REFUSAL = {
-    "BodyTooSlow": Bound.BODY_TIME,
+    "TooSlow": Bound.BODY_TIME,
     "BodyTooLarge": Bound.BODY_BYTES,
     "QueueFull": Bound.QUEUE_CALLS,
     "Overloaded": Bound.LOOP_LAG,

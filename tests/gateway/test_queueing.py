@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.queueing import CALLS_MAX, Seats, Ticket, share
+from gateway.queueing import Seats, Ticket, share
+
+CALLS_MAX = 100
 
 
 def ticket(model: str = "m1") -> Ticket:
@@ -11,14 +13,14 @@ def ticket(model: str = "m1") -> Ticket:
 
 
 def test_the_best_free_seat_is_taken() -> None:
-    seats = Seats({"a": 1, "b": 1})
+    seats = Seats({"a": 1, "b": 1}, calls_max=CALLS_MAX)
     assert seats.ask(ticket(), ("a", "b")) == "a"
     assert seats.ask(ticket(), ("a", "b")) == "b"
     assert seats.ask(ticket(), ("a", "b")) is None
 
 
 def test_a_freed_seat_goes_to_the_longest_waiting_that_may_use_it() -> None:
-    seats = Seats({"a": 1, "b": 1})
+    seats = Seats({"a": 1, "b": 1}, calls_max=CALLS_MAX)
     seats.ask(ticket(), ("a",))
     seats.ask(ticket(), ("b",))
     first, second, third = ticket(), ticket(), ticket()
@@ -33,7 +35,7 @@ def test_a_freed_seat_goes_to_the_longest_waiting_that_may_use_it() -> None:
 
 
 def test_a_waiting_ticket_that_asks_for_more_keeps_its_place() -> None:
-    seats = Seats({"a": 1, "gpu": 1})
+    seats = Seats({"a": 1, "gpu": 1}, calls_max=CALLS_MAX)
     seats.ask(ticket(), ("a",))
     seats.ask(ticket(), ("gpu",))
     first, second = ticket(), ticket()
@@ -44,7 +46,7 @@ def test_a_waiting_ticket_that_asks_for_more_keeps_its_place() -> None:
 
 
 def test_one_who_leaves_is_not_served() -> None:
-    seats = Seats({"a": 1})
+    seats = Seats({"a": 1}, calls_max=CALLS_MAX)
     seats.ask(ticket(), ("a",))
     gone, next_one = ticket(), ticket()
     seats.ask(gone, ("a",))
@@ -55,7 +57,7 @@ def test_one_who_leaves_is_not_served() -> None:
 
 
 def test_the_line_is_bounded_by_model_and_only_while_no_seat_is_free() -> None:
-    seats = Seats({"a": 1, "b": 1})
+    seats = Seats({"a": 1, "b": 1}, calls_max=CALLS_MAX)
     seats.ask(ticket(), ("a",))
     for _ in range(CALLS_MAX):
         assert not seats.full("m1", ("a",))
@@ -66,7 +68,7 @@ def test_the_line_is_bounded_by_model_and_only_while_no_seat_is_free() -> None:
 
 
 def test_no_cap_never_waits() -> None:
-    seats = Seats({"a": None})
+    seats = Seats({"a": None}, calls_max=CALLS_MAX)
     assert [seats.ask(ticket(), ("a",)) for _ in range(1000)] == ["a"] * 1000
     assert seats.cap("a") is None
 
@@ -83,7 +85,7 @@ def test_shares_add_up_and_the_first_workers_take_the_remainder(slots: int, work
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([("a",), ("b",), ("a", "b")])), max_size=80))
 def test_never_more_seats_than_the_cap_and_none_free_while_somebody_waits(moves) -> None:
     caps = {"a": 2, "b": 1}
-    seats, tickets = Seats(dict(caps)), [ticket() for _ in range(8)]
+    seats, tickets = Seats(dict(caps), calls_max=CALLS_MAX), [ticket() for _ in range(8)]
     held: dict[Ticket, str] = {}
     waits: dict[Ticket, tuple[str, ...]] = {}
     for number, wants in moves:

@@ -176,7 +176,7 @@ def test_a_stop_ends_answers_that_do_not_end_and_their_clients_are_told(tmp_path
             await reader.read()  # until the gateway leaves
 
         async with backend(answer) as port, running_async(
-            tmp_path, config(port, slots=8), rate_cards=[CARD], env=mutants.environment("short_drain")
+            tmp_path, config(port, slots=8), rate_cards=[CARD], drain_s=0.5
         ) as gateway:  # fmt: skip
             key = gateway.keys["acme"]
             stream = asyncio.create_task(ask(gateway.port, key, ASK_STREAM | {"model": "m1"}))

@@ -130,7 +130,7 @@ def test_a_bound_that_no_line_tells_of_is_counted_in_the_same_series() -> None:
     """Two series of one name and labels would hide each other."""
     folded = Families()
     folded.exceeded(Bound.BODY_TIME)
-    folded.observe(lines.refused(reason="BodyTooSlow"))
+    folded.observe(lines.refused(reason="TooSlow"))
     folded.exceeded(Bound.BODY_TIME)
     assert folded.cells.totals()[Series(BOUND_EXCEEDED.name, ("body_time",))] == (3,)
 

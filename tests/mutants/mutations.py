@@ -91,13 +91,6 @@ def disk_full() -> None:
     Journal.write = write_or_fail
 
 
-def short_drain() -> None:
-    """No break: a stop gives running answers half a second, so that a test need not wait for it."""
-    from gateway import app
-
-    app.DRAIN_S = 0.5
-
-
 def events_cut_at_reads() -> None:
     """The reader takes each read for whole events: one that is cut is lost."""
     from backends.reader import StreamReader
@@ -147,7 +140,6 @@ MUTATIONS = {
         predecessor_not_asked_for,
         gap_counted,
         disk_full,
-        short_drain,
         events_cut_at_reads,
         bodies_logged,
     )
