@@ -12,7 +12,7 @@ import msgspec
 
 from backends import dialects
 from backends.dialects import ErrorShape
-from backends.sse import Block, EventTooLarge, SseScanner
+from backends.sse import EVENT_BYTES_MAX, Block, EventTooLarge, SseScanner
 from metering.usage import UNKNOWN, Usage, UsageSource
 
 HOLD_BYTES_MAX = 4 * 1024
@@ -100,16 +100,17 @@ class StreamReader:
     events: grows when an event arrives (a comment is none; a read that passes unread counts as one).
     usage: the last valid one. usage_invalid, usage_clamped: how many were no usage, or were cut to size.
     finish_reasons: in the order of the choices' index. done: [DONE] was seen. error: the first error event;
-    its bytes and all after it are not passed. torn: a part of an event that has not ended is with the client.
+    its bytes and all after it are not passed. too_large: it stands for an event above event_bytes_max.
+    torn: a part of an event that has not ended is with the client.
     mended: of "usage_removed", "after_done_dropped", "blank_line_added", "half_event_dropped", "done_added".
     """
 
     __slots__ = (
         "_end", "_finish", "_holding", "_plain", "_scanner", "_sent", "_strip_usage", "committed", "done",
-        "error", "events", "finish_reasons", "mended", "token", "usage", "usage_clamped", "usage_invalid",
+        "error", "events", "finish_reasons", "mended", "token", "too_large", "usage", "usage_clamped", "usage_invalid",
     )  # fmt: skip
 
-    def __init__(self, *, strip_usage: bool) -> None:
+    def __init__(self, *, strip_usage: bool, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
         self.committed = False
         self.token = False
         self.events = 0
@@ -118,10 +119,11 @@ class StreamReader:
         self.usage_clamped = 0
         self.done = False
         self.error: ErrorShape | None = None
+        self.too_large = False
         self.finish_reasons: tuple[str, ...] = ()
         self.mended: tuple[str, ...] = ()
         self._strip_usage = strip_usage
-        self._scanner = SseScanner()
+        self._scanner = SseScanner(event_bytes_max)
         self._finish: dict[int, str] = {}
         self._end: list[bytes] = []  # held for the end
         self._holding = False
@@ -151,6 +153,7 @@ class StreamReader:
         try:
             blocks = self._scanner.feed(data)
         except EventTooLarge:
+            self.too_large = True
             self.error = ErrorShape(
                 message="an event of the model's server is too large", type="event_too_large"
             )

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024
-"""A longer event is a fault of the backend: it has to be held whole to be read."""
+"""Unless told otherwise. A longer event is a fault of the backend: it has to be held whole to be read."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -19,7 +19,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r(?=[^\n])")
 
 
 class EventTooLarge(ValueError):
-    """An event grew above EVENT_BYTES_MAX without an end."""
+    """An event grew above its bound without an end."""
 
 
 class Block(NamedTuple):
@@ -37,10 +37,11 @@ class Block(NamedTuple):
 class SseScanner:
     """Bytes in, blocks out. `pending`: length of the block that has not ended yet."""
 
-    __slots__ = ("_has_cr", "_searched", "_started", "_tail", "pending")
+    __slots__ = ("_event_bytes_max", "_has_cr", "_searched", "_started", "_tail", "pending")
 
-    def __init__(self) -> None:
+    def __init__(self, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
         self.pending = 0
+        self._event_bytes_max = event_bytes_max
         self._tail = bytearray()
         self._searched = 0  # no blank line ends before this offset of the tail
         self._has_cr = False
@@ -69,7 +70,7 @@ class SseScanner:
             del self._tail[:start]
         self.pending = len(self._tail)
         self._searched = max(0, self.pending - 3)  # a blank line is at most CRLF CRLF
-        if self.pending > EVENT_BYTES_MAX and not blocks:
+        if self.pending > self._event_bytes_max and not blocks:
             raise EventTooLarge
         return blocks
 

@@ -22,6 +22,7 @@ IDLE_NS_MAX = 4 * units.NS_PER_S
 """vLLM (uvicorn) closes a connection that was idle for 5 s; one of ours is never that old."""
 
 HEAD_BYTES_MAX = 64 * 1024
+"""Of an answer, unless told otherwise."""
 
 _BODY_HEAD = b"content-type: application/json\r\ncontent-length: "
 
@@ -115,11 +116,19 @@ class Attempt:
 class Upstream:
     """The connections to one backend from one worker. Loop thread only.
 
-    key: the backend's API key, or None. Its name is resolved anew for each connection.
+    key: the backend's API key, or None. head_bytes_max: of an answer. Its name is resolved anew for each connection.
     """
 
-    def __init__(self, backend: Backend, *, key: str | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        key: str | None,
+        loop: asyncio.AbstractEventLoop,
+        head_bytes_max: int = HEAD_BYTES_MAX,
+    ) -> None:
         self.name = backend.name
+        self._head_bytes_max = head_bytes_max
         self._loop = loop
         self._host, self._port = backend.address()
         self._fixed_head = _fixed_head(self._host, self._port, key)
@@ -335,9 +344,8 @@ class _Connection(asyncio.Protocol):
         if self._told:
             return None
         self._unparsed_bytes += len(data)
-        if self._unparsed_bytes > HEAD_BYTES_MAX and not (
-            self._headed and self._head_bytes() <= HEAD_BYTES_MAX
-        ):
+        bytes_max = self._upstream._head_bytes_max
+        if self._unparsed_bytes > bytes_max and not (self._headed and self._head_bytes() <= bytes_max):
             self._headed = self._complete = False
             return "head too large"
         return None

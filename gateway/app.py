@@ -200,7 +200,12 @@ def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Ent
     loop, keys = asyncio.get_running_loop(), backend_keys(config)
     entries = []
     for backend in config.backends:
-        upstream = Upstream(backend, key=keys.get(backend.name), loop=loop)
+        upstream = Upstream(
+            backend,
+            key=keys.get(backend.name),
+            loop=loop,
+            head_bytes_max=config.bounds.backend_head_bytes_max,
+        )
         stack.push_async_callback(upstream.close)
         entries.append(Entry(backend, upstream))
     return entries
@@ -248,6 +253,8 @@ def _served(model: cfg.Model, config: Config) -> ServedModel:
         queue_ns=_ns(config.bounds.queue_wait_s),
         attempts_max=config.attempts_max,
         patience_ns=tuple(_ns(tier.patience_s) for tier in model.tiers),
+        event_bytes_max=config.bounds.event_bytes_max,
+        answer_bytes_max=config.bounds.answer_bytes_max,
     )
     tiers = tuple(Tier(backends=tier.backends) for tier in model.tiers)
     return ServedModel(id=model.name, owner=model.owner, tiers=tiers, limits=limits)

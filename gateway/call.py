@@ -68,9 +68,6 @@ from metering.record import AttemptOutcome, CallRecord, Outcome
 END_WAIT_NS = units.NS_PER_S
 """How long the backend's end is waited for after [DONE], and its usage after the client has gone."""
 
-SIZED_BYTES_MAX = 64 * 1024 * 1024
-"""A sized answer is held whole; a longer one is a fault of the backend."""
-
 REJECTED_BYTES_MAX = 1024 * 1024
 
 OUR_KEY_REFUSED = (401, 403)
@@ -78,7 +75,7 @@ OUR_KEY_REFUSED = (401, 403)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Deadlines in nanoseconds; patience_ns by tier."""
+    """Deadlines in nanoseconds, patience_ns by tier; bytes of one event, and of an answer that is held whole."""
 
     connect_ns: int
     first_event_ns: int
@@ -87,6 +84,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     queue_ns: int
     attempts_max: int
     patience_ns: tuple[int, ...]
+    event_bytes_max: int
+    answer_bytes_max: int
 
 
 class _Result(msgspec.Struct, kw_only=True):
@@ -237,7 +236,9 @@ class Call:
         if 200 <= event.status < 300:
             kind = next((value for name, value in event.headers if name == b"content-type"), b"")
             if self.facts.stream and kind.lower().startswith(b"text/event-stream"):
-                self._reader = StreamReader(strip_usage=not self.facts.include_usage)
+                self._reader = StreamReader(
+                    strip_usage=not self.facts.include_usage, event_bytes_max=self.limits.event_bytes_max
+                )
                 self.state = State.HELD
             else:
                 self.state = State.SIZED
@@ -258,7 +259,7 @@ class Call:
         if out:
             self._body.append(out)
         if self._reader.error is not None:
-            return self._fail(BackendFaulted(self._backend, "error event"), now_ns)
+            return self._fail(self._faulty_event(), now_ns)
         if not self._reader.committed:
             if self._reader.done:
                 return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns)
@@ -279,9 +280,13 @@ class Call:
         self._body.append(event.data)
         return self._gather_limit(len(event.data), now_ns)
 
+    def _faulty_event(self) -> BackendFaulted:
+        assert self._reader is not None
+        return BackendFaulted(self._backend, "event too large" if self._reader.too_large else "error event")
+
     def _gather_limit(self, more_bytes: int, now_ns: int) -> list[Action]:
         self._body_bytes += more_bytes
-        limit = REJECTED_BYTES_MAX if self.state is State.REJECTED else SIZED_BYTES_MAX
+        limit = REJECTED_BYTES_MAX if self.state is State.REJECTED else self.limits.answer_bytes_max
         if self._body_bytes > limit:
             return self._fail(BackendFaulted(self._backend, "answer too large"), now_ns)
         return []
@@ -375,7 +380,7 @@ class Call:
         if reader.token:
             self._tally.note_tokens(now_ns, finished=bool(reader.finish_reasons))
         if reader.error is not None:
-            return actions + self._fail(BackendFaulted(self._backend, "error event"), now_ns)
+            return actions + self._fail(self._faulty_event(), now_ns)
         if reader.done:
             self.state = State.ENDING
             self.deadline_ns = now_ns + END_WAIT_NS
@@ -386,7 +391,7 @@ class Call:
         assert self._reader is not None
         self._reader.close()
         if self._reader.error is not None:
-            return self._fail(BackendFaulted(self._backend, "error event"), now_ns, ended=True)
+            return self._fail(self._faulty_event(), now_ns, ended=True)
         if not self._reader.finish_reasons and not self._reader.done:
             return self._fail(BackendDisconnected(self._backend, "ended early"), now_ns, ended=True)
         return self._complete(now_ns, ended=True)

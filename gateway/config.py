@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from backends.model import Backend, Hardware, Name, Path, Section, Text
+from backends.sse import EVENT_BYTES_MAX
 
 SECONDS_MAX = 7 * 86_400
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
@@ -74,7 +75,7 @@ class Bounds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     write_stall_s: Seconds = 60.0
     buffer_bytes_max: BufferBytes = 256 * KIB
     backend_head_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=MIB)] = 64 * KIB
-    event_bytes_max: BufferBytes = 8 * MIB
+    event_bytes_max: BufferBytes = EVENT_BYTES_MAX
     answer_bytes_max: BufferBytes = 64 * MIB
     queue_calls_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 100
     queue_wait_s: Seconds = 10.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends import reader, sse
+from backends import reader
 from backends.reader import StreamReader, read_sized, read_usage
 from metering.usage import UNKNOWN, Usage, UsageSource
 from tests.support import captures
@@ -417,9 +417,8 @@ def test_nothing_large_passes_once_the_end_is_held() -> None:
     assert stream.end == comment + DONE
 
 
-def test_an_event_above_the_bound_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "EVENT_BYTES_MAX", 6000)
-    stream = StreamReader(strip_usage=True)
+def test_an_event_above_the_bound_is_an_error() -> None:
+    stream = StreamReader(strip_usage=True, event_bytes_max=6000)
     assert stream.feed(ROLE + HE + b"data: " + b"x" * 5000) == ROLE + HE + b"data: " + b"x" * 5000
     assert stream.feed(b"x" * 1000) == b""
     assert stream.error is not None

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends import sse
 from backends.sse import Block, EventTooLarge, SseScanner
 
 LINES = st.sampled_from(
@@ -87,9 +86,8 @@ def test_the_unfinished_block_can_be_seen() -> None:
     assert (scanner.pending, scanner.tail(0), scanner.tail(5, 6)) == (7, b"data: b", b" ")
 
 
-def test_an_event_has_a_bound_and_what_came_before_it_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "EVENT_BYTES_MAX", 10)
-    scanner = SseScanner()
+def test_an_event_has_a_bound_and_what_came_before_it_is_not_lost() -> None:
+    scanner = SseScanner(10)
     assert scanner.feed(b"data: 1234\n\n") == [Block(b"data: 1234\n\n", b"1234")]  # whole: it is already here
     assert [block.data for block in scanner.feed(b"data: a\n\ndata: 123456")] == [b"a"]
     with pytest.raises(EventTooLarge):

@@ -50,6 +50,7 @@ def facts(*, stream: bool = True, include_usage: bool = False, keys: tuple[str, 
 LIMITS = Limits(
     connect_ns=2 * SECOND, first_event_ns=60 * SECOND, between_events_ns=10 * SECOND, total_ns=600 * SECOND,
     queue_ns=10 * SECOND, attempts_max=3, patience_ns=(SECOND // 2, SECOND // 2),
+    event_bytes_max=1 << 20, answer_bytes_max=64 << 20,
 )  # fmt: skip
 
 
