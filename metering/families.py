@@ -397,6 +397,28 @@ class Count:
     def set(self, value: int, *labels: str) -> None:
         self._values[self._first[labels]] = value
 
+    def first(self, *labels: str) -> int:
+        """The cell of a series."""
+        return self._first[labels]
+
+
+class Sum:
+    """One series of amounts; it appears when its first amount comes."""
+
+    __slots__ = ("_at", "_index", "_labels", "_values")
+
+    def __init__(self, index: _Index, values: "array.array[int]", labels: tuple[str, ...]) -> None:
+        self._index = index
+        self._labels = labels
+        self._values = values
+        self._at = -1
+
+    def add(self, amount: int) -> None:
+        at = self._at
+        if at < 0:
+            at = self._at = self._index[self._labels]
+        _add_wide(self._values, at, amount)
+
 
 class Amount:
     """The series of a family of amounts."""
@@ -406,8 +428,8 @@ class Amount:
         self._first = _Index(family, cells)
         self._values = cells.values
 
-    def add(self, amount: int, *labels: str) -> None:
-        _add_wide(self._values, self._first[labels], amount)
+    def series(self, *labels: str) -> Sum:
+        return Sum(self._first, self._values, labels)
 
 
 class Histogram:
@@ -455,6 +477,7 @@ class Families:
         self._fallbacks = Count(FALLBACKS, self.cells)
         self._attempts = Count(ATTEMPTS, self.cells)
         self._bounds = Count(BOUND_EXCEEDED, self.cells)
+        self._bound: dict[tuple[str, str, str | None, Outcome, str], _Bound] = {}
 
     def exceeded(self, bound: Bound) -> None:
         """A bound was passed, and no line of the journal will say so."""
@@ -471,32 +494,34 @@ class Families:
                 self._bounds.add(bound.value)
 
     def _count(self, call: CallRecord) -> None:
-        tenant, model, family = call.tenant, call.model, call.instance_family or UNKNOWN
-        self._calls.add(tenant, model, family, call.outcome.value)
-        usage = call.usage
-        source = usage.source.value
-        for kind, tokens in (
-            ("prompt", usage.prompt_tokens),
-            ("cached_prompt", usage.cached_prompt_tokens),
-            ("completion", usage.completion_tokens),
-        ):
-            if tokens is not None:  # 0 makes a series, unknown does not
-                self._tokens.add(tokens, tenant, model, family, kind, source)
-        if call.cost_pusd is None:
-            # A reason of our own may still be a member of its enumeration, whose hash is not its text's.
-            self._unpriced.add(model, str(call.unpriced_reason or UNKNOWN))
+        usage, outcome, cost_pusd = call.usage, call.outcome, call.cost_pusd
+        key = (call.tenant, call.model, call.instance_family, outcome, usage.source)
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = self._bound[key] = _Bound(self, *key)
+        self.cells.values[bound.calls] += 1
+        # 0 makes a series, unknown does not.
+        if usage.prompt_tokens is not None:
+            bound.prompt.add(usage.prompt_tokens)
+        if usage.cached_prompt_tokens is not None:
+            bound.cached_prompt.add(usage.cached_prompt_tokens)
+        if usage.completion_tokens is not None:
+            bound.completion.add(usage.completion_tokens)
+        if cost_pusd is not None:
+            bound.cost.add(cost_pusd)
         else:
-            self._cost.add(call.cost_pusd, tenant, model, family)
+            # A reason of our own may still be a member of its enumeration, whose hash is not its text's.
+            self._unpriced.add(call.model, str(call.unpriced_reason or UNKNOWN))
         if call.spill_reason is not None:
-            self._spills.add(model, str(call.spill_reason))
+            self._spills.add(call.model, str(call.spill_reason))
         if call.fallback_reason is not None:
-            self._fallbacks.add(model, str(call.fallback_reason))
-        if call.outcome is Outcome.SHED:
+            self._fallbacks.add(call.model, str(call.fallback_reason))
+        if outcome is Outcome.SHED:
             self._bounds.add(Bound.QUEUE_WAIT.value)
         for attempt in call.attempts:
-            self._attempts.add(attempt.backend, attempt.outcome.value)
-            if (bound := BOUND_OF_FAILURE.get(attempt.error or "")) is not None:
-                self._bounds.add(bound.value)
+            self._attempts.add(attempt.backend, attempt.outcome._value_)
+            if attempt.error is not None and (past := BOUND_OF_FAILURE.get(attempt.error)) is not None:
+                self._bounds.add(past.value)
 
     def _time(self, call: CallRecord) -> None:
         model, family = call.model, call.instance_family or UNKNOWN
@@ -511,6 +536,22 @@ class Families:
                 after_ns = call.finished_ns - call.backend_ended_ns
                 # A call that fell back may have queued again after its first dispatch: not below 0.
                 self._overhead.observe(max(0, before_ns) + max(0, after_ns))
+
+
+class _Bound:
+    """The series that calls of one kind count into, found once."""
+
+    __slots__ = ("cached_prompt", "calls", "completion", "cost", "prompt")
+
+    def __init__(
+        self, families: Families, tenant: str, model: str, family: str | None, outcome: Outcome, source: str
+    ) -> None:
+        who, tokens = (tenant, model, family or UNKNOWN), families._tokens
+        self.calls = families._calls.first(*who, outcome._value_)
+        self.prompt = tokens.series(*who, "prompt", str(source))
+        self.cached_prompt = tokens.series(*who, "cached_prompt", str(source))
+        self.completion = tokens.series(*who, "completion", str(source))
+        self.cost = families._cost.series(*who)
 
 
 class Gauges:

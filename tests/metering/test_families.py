@@ -214,9 +214,9 @@ def test_edges_rise_and_are_exact_in_seconds(family: Family) -> None:
 @given(st.lists(st.integers(0, 2**70), max_size=20))
 def test_amounts_of_any_size_are_exact(amounts: list[int]) -> None:
     cells = Cells()
-    cost = families.Amount(COST, cells)
+    cost = families.Amount(COST, cells).series("t", "m", "f")
     for amount in amounts:
-        cost.add(amount, "t", "m", "f")
+        cost.add(amount)
     assert cells.totals() == ({Series(COST.name, ("t", "m", "f")): (sum(amounts),)} if amounts else {})
     assert all(0 <= low < 2**LOW_BITS for low in cells.values[::2])
 
