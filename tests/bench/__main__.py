@@ -1,0 +1,197 @@
+"""Measures Weighbridge and its peers in one run, side by side.
+
+    python -m tests.bench                          everything; writes tests/bench/out/latest.json
+    python -m tests.bench --only ours,nginx --scenarios json,paced --repetitions 1
+
+Core 0 has the load generator and the mock backend, core 1 the gateways, one after another: in each
+repetition every scenario goes to every gateway. The exit status is 1 if a measurement of ours does not
+count (an error, a missing event, a record too few or too many); whether the promises are kept is in the
+tables, not in the status. Every sample is kept in tests/bench/out/raw-<time>.jsonl.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import sys
+
+import msgspec
+
+from gateway.config import Config
+from tests.bench import figures, measure, missing, ours, proc, report, targets
+from tests.bench.cache import CACHE, OUT, build
+from tests.bench.measure import Sample
+from tests.bench.process import BenchError, prepare
+from tests.bench.scenarios import SCENARIOS
+from tests.bench.targets import DIRECT, Target
+
+REPETITIONS = 3
+ONCE = {"open"}
+"""Scenarios that are long, and steady: one repetition is enough."""
+
+
+def main() -> int:
+    args = _arguments()
+    names = args.only.split(",") if args.only else targets.known()
+    scenarios = args.scenarios.split(",") if args.scenarios else list(SCENARIOS)
+    for unknown in set(names) - set(targets.known()) | set(scenarios) - set(SCENARIOS):
+        print(f"unknown: {unknown}; there are {', '.join([*targets.known(), *SCENARIOS])}", file=sys.stderr)
+        return 2
+    try:
+        prepare()
+        build()
+        result = run(names, scenarios, args.repetitions)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    print(report.markdown(result))
+    whole = names == targets.known() and scenarios == list(SCENARIOS) and args.repetitions >= REPETITIONS
+    if args.out or (whole and not result.faults):
+        path = args.out or OUT / "latest.json"
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+        print(f"written: {path}")
+    return 1 if result.faults else 0
+
+
+def run(names: list[str], scenarios: list[str], repetitions: int) -> report.Result:
+    """Start, measure, stop. Raises BenchError if it can't go on."""
+    began = datetime.datetime.now(datetime.UTC)
+    OUT.mkdir(exist_ok=True)
+    raw = OUT / f"raw-{began:%Y%m%dT%H%M%S}.jsonl"
+    samples: list[Sample] = []
+    with targets.started(names) as found:
+        idle = {target.name: idle_memory(target) for target in found if target.root is not None}
+        for repetition in range(repetitions):
+            for scenario in scenarios:
+                if scenario in ONCE and repetition:
+                    continue
+                for target in found:
+                    samples.append(measure.measure(target, SCENARIOS[scenario], repetition))
+                    measure.append(raw, samples[-1])
+                    print(progress(samples[-1]), flush=True)
+        seen = look(found)
+    versions = {target.name: target.version for target in found if target.name != DIRECT}
+    off = missing.missing(seen) if seen else {}
+    table = figures.table(samples, missing.total_us(off.values()))
+    mine = [sample for sample in samples if sample.target == ours.NAME]
+    return report.Result(
+        date=f"{began:%Y-%m-%d %H:%M} UTC",
+        machine=machine(),
+        versions=versions,
+        left_out={name: "not installed" for name in names if name not in versions},
+        repetitions=repetitions,
+        missing_us=missing.total_us(off.values()),
+        missing=off,
+        ratios=figures.ratios(table),
+        ratios_measured=figures.ratios(table, measured_only=True),
+        medians=table,
+        idle=idle,
+        promises=(*figures.verdicts(table), *idle_verdicts(idle)),
+        records=sum(sample.records or 0 for sample in mine),
+        requests=sum(sample.load.sent for sample in mine),
+        faults=tuple(f"{s.scenario} {s.repetition}: {fault}" for s in mine for fault in s.faults),
+    )
+
+
+def look(found: list[Target]) -> missing.Seen | None:
+    """What ours had switched on; None if it was not measured. Raises BenchError if something can be and was not."""
+    for target in found:
+        if target.books is None:
+            continue
+        counted = ours.wait_folded(target.port, target.books.records)
+        used = ours.config(target.port, 1, pathlib.Path("state"), targets.MODELS)
+        seen = missing.Seen(
+            keys_known=frozenset(known_keys()),
+            keys_used=frozenset(missing.paths(used)),
+            record=target.books.last_record,
+            records=target.books.records,
+            counted=counted,
+            lag=0,
+        )
+        if forgotten := missing.left_off(seen):
+            raise BenchError(f"the product has {', '.join(forgotten)}; tests/bench/ours.py must switch it on")
+        return seen
+    return None
+
+
+def known_keys() -> set[str]:
+    """Paths of all configuration keys that the product knows."""
+    found: set[str] = set()
+
+    def walk(type_: msgspec.inspect.Type, path: str) -> None:
+        match type_:
+            case msgspec.inspect.StructType(fields=fields):
+                for field in fields:
+                    walk(field.type, f"{path}.{field.encode_name}" if path else field.encode_name)
+            case msgspec.inspect.VarTupleType(item_type=item):
+                walk(item, f"{path}[]")
+            case msgspec.inspect.UnionType(types=types):
+                for one in types:
+                    walk(one, path)
+            case _:
+                found.add(path)
+
+    walk(msgspec.inspect.type_info(Config), "")
+    return found
+
+
+def idle_memory(target: Target) -> dict[str, report.Idle]:
+    """By what a process is, before any load."""
+    found: dict[str, report.Idle] = {}
+    for pid, role in target.processes().items():
+        before = found.get(role, report.Idle(0, 0))
+        found[role] = report.Idle(before.rss_kib + proc.rss_kib(pid), before.pss_kib + proc.pss_kib(pid))
+    return found
+
+
+def idle_verdicts(idle: dict[str, dict[str, report.Idle]]) -> list[figures.Verdict]:
+    if ours.NAME not in idle:
+        return []
+    worker = idle[ours.NAME]["worker"].rss_kib / 1024
+    return [figures.Verdict("idle RSS of a worker, MiB", figures.IDLE_MIB, worker)]
+
+
+def machine() -> dict[str, str]:
+    """What it ran on. journal: the file system that the journal was on."""
+    models = [
+        line.partition(": ")[2]
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "processor": models[0] if models else platform.machine(),
+        "cores": f"{os.cpu_count()} cores",
+        "system": f"Linux {platform.release()}",
+        "python": f"CPython {platform.python_version()}",
+        "journal": f"journal on {ours.check_disk(CACHE)}",
+    }
+
+
+def progress(sample: Sample) -> str:
+    scenario = SCENARIOS[sample.scenario]
+    cost = sum(sample.cpu_us.values()) / figures.units(scenario, sample.load.requests)
+    faults = "".join(f"  {fault}" for fault in sample.faults)
+    return f"{sample.repetition + 1} {sample.scenario:8} {sample.target:14} {cost:9.2f} µs/{scenario.unit}{faults}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", metavar="NAME,…", help=f"of {', '.join(targets.known())}")
+    parser.add_argument("--scenarios", metavar="NAME,…", help=f"of {', '.join(SCENARIOS)}")
+    parser.add_argument("--repetitions", "--reps", type=int, default=REPETITIONS, metavar="N")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="write the result there too, however little was measured",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

