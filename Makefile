@@ -7,11 +7,11 @@ BIN := $(VENV)/bin
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check lint lock e2e
+.PHONY: help demo test check lint lock e2e clients bench soak
 .DEFAULT_GOAL := help
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## A simulated fleet, the gateway before it, some calls and what they cost
 	@exec $(BIN)/weighbridge demo
@@ -26,6 +26,17 @@ e2e: $(VENV)/.dev ## A real vLLM on this machine's CPUs behind the gateway (4 GB
 	$(BIN)/python -m tests.e2e.environment
 	$(BIN)/python -m pytest -q -m e2e tests/e2e
 
+clients: $(VENV)/.dev ## Client libraries, Python and JavaScript, before the gateway (800 MB, the first time 2 minutes more)
+	$(BIN)/python -m tests.clients.environment
+	$(BIN)/python -m pytest -q -m clients tests/clients
+
+bench: $(VENV)/.runtime ## CPU time and latency beside nginx, HAProxy, Envoy and other gateways (two cores, 15 minutes)
+	$(BIN)/python -m tests.bench.install
+	$(BIN)/python -m tests.bench
+
+soak: $(VENV)/.runtime ## An hour of mixed load: memory flat, the loop never late, every call in the journal
+	$(BIN)/python -m tests.bench.soak
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
@@ -37,6 +48,9 @@ lock: $(VENV)/.dev ## Renew the lock files
 	    --build-deps-for editable --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	    $${each:+--extra dev} --output-file requirements$$each.lock pyproject.toml || exit; \
 	done
+	cd tests/clients && CUSTOM_COMPILE_COMMAND="make lock" $(abspath $(BIN))/pip-compile --quiet --generate-hashes \
+	  --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  --output-file requirements.lock requirements.in
 
 # The project is installed in place, without its dependencies: those are the lock's.
 $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python

@@ -1,0 +1,113 @@
+"""The client libraries, and in whose words each says what happened.
+
+Nothing here is a wish: the classes and fields are what the pinned releases do with the gateway's answers, so that
+an upgrade of a library, or a change of ours, shows where an application would notice it.
+"""
+
+import dataclasses
+
+FACTS: dict[str, dict[str, object]] = {
+    "bad_key": {"status_code": 401, "code": "invalid_api_key", "type": "invalid_request_error", "param": None},
+    "unknown_model": {
+        "status_code": 404, "code": "model_not_found", "type": "invalid_request_error", "param": "model",
+    },
+    "bad_parameter": {"status_code": 400, "code": None, "type": "invalid_request_error", "param": "n"},
+    "rejected": {"status_code": 400, "code": 400, "type": "Bad Request", "param": "body.min_tokens"},
+    "too_long": {
+        "status_code": 400, "code": "context_length_exceeded", "type": "invalid_request_error",
+        "param": "max_tokens",
+    },
+    "failed": {"status_code": 502, "code": "backend_failed", "type": "server_error", "param": None},
+    "cut": {"code": "backend_failed", "type": "server_error", "param": None},
+}  # fmt: skip
+"""The gateway's errors by case, as it sends them; `rejected` is vLLM's own, with its number for a code."""
+
+SAME = {name: name for name in ("status_code", "code", "type", "param")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """A client library.
+
+    program: its file in programs/. errors: the class that is raised, by case. fields: where the exception has the
+    error's fields; those that are left out do not reach the application. finish: its words for the ends of answers.
+    api: the path that it asks. can: what it lets an application do; what it cannot is not tested.
+    """
+
+    name: str
+    program: str
+    errors: dict[str, str]
+    fields: dict[str, str] = dataclasses.field(default_factory=lambda: SAME)
+    finish: dict[str, str | None] = dataclasses.field(default_factory=lambda: {"length": "length"})
+    api: str = "/v1/chat/completions"
+    can: frozenset[str] = frozenset({"extra", "force_tool", "retries", "timeout"})
+
+    def error(self, case: str) -> dict[str, object]:
+        """The fields that its exception has in a case, by the exception's own names."""
+        return {own: FACTS[case][name] for name, own in self.fields.items() if name in FACTS[case]}
+
+
+OPENAI_PYTHON = Library(
+    "openai-python", "openai_python.py",
+    {
+        "bad_key": "AuthenticationError", "unknown_model": "NotFoundError", "bad_parameter": "BadRequestError",
+        "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
+        "cut": "APIError", "timeout": "APITimeoutError",
+    },
+)  # fmt: skip
+OPENAI_NODE = dataclasses.replace(
+    OPENAI_PYTHON, name="openai-node", program="openai_node.mjs",
+    errors=OPENAI_PYTHON.errors | {"timeout": "APIConnectionTimeoutError"},
+)  # fmt: skip
+AI_SDK = Library(
+    "ai-sdk", "ai_sdk.mjs",
+    dict.fromkeys(FACTS, "APICallError") | {"cut": "StreamProviderError", "timeout": "DOMException"},
+)  # fmt: skip
+LANGCHAIN = Library(
+    "langchain-openai", "langchain_openai_chat.py",
+    {
+        "bad_key": "OpenAIAuthenticationError", "unknown_model": "OpenAIModelNotFoundError",
+        "bad_parameter": "OpenAIInvalidRequestError", "rejected": "OpenAIInvalidRequestError",
+        "too_long": "OpenAIContextOverflowError", "failed": "OpenAIAPIError", "cut": "APIError",
+        "timeout": "OpenAITimeoutError",
+    },
+)  # fmt: skip
+PYDANTIC_AI = Library(
+    "pydantic-ai", "pydantic_ai_model.py",
+    {
+        "bad_key": "ModelAuthenticationError", "unknown_model": "ModelNotFoundError",
+        "bad_parameter": "ModelRequestRejectedError", "rejected": "ModelRequestRejectedError",
+        "too_long": "ModelContextWindowExceededError", "failed": "ModelServerError", "cut": "ModelServerError",
+        "timeout": "ModelTimeoutError",
+    },
+    fields={"status_code": "status_code", "code": "provider_error_code", "type": "provider_error_type"},
+)  # fmt: skip
+LITELLM = Library(
+    "litellm", "litellm_sdk.py",
+    {
+        "bad_key": "AuthenticationError", "unknown_model": "NotFoundError", "bad_parameter": "BadRequestError",
+        "rejected": "BadRequestError", "too_long": "ContextWindowExceededError", "failed": "BadGatewayError",
+        "cut": "MidStreamFallbackError", "timeout": "Timeout",
+    },
+    fields={"status_code": "status_code"},
+)  # fmt: skip
+LLM = Library(
+    "llm", "llm_command.py",
+    dict.fromkeys(FACTS, "CommandFailed"),
+    fields={},
+    finish={"length": None},
+    can=frozenset(),
+)  # fmt: skip
+ANTHROPIC = Library(
+    "anthropic", "anthropic_python.py",
+    {
+        "bad_key": "AuthenticationError", "unknown_model": "NotFoundError", "bad_parameter": "BadRequestError",
+        "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
+        "cut": "APIStatusError", "timeout": "APITimeoutError",
+    },
+    fields={"status_code": "status_code"},
+    finish={"length": "max_tokens"},
+    api="/v1/messages",
+)  # fmt: skip
+
+LIBRARIES = (OPENAI_PYTHON, OPENAI_NODE, AI_SDK, LANGCHAIN, PYDANTIC_AI, LITELLM, LLM, ANTHROPIC)

@@ -1,0 +1,186 @@
+"""What applications see through their client libraries, beside what the journal and the servers say of it."""
+
+import dataclasses
+import pathlib
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients import process
+from tests.clients.libraries import FACTS, LIBRARIES, Library
+from tests.clients.scene import Scene, answer_text
+from tests.support.gateway import eventually
+
+pytestmark = pytest.mark.clients
+
+TOO_MANY_TOKENS = 1_000_000
+REFUSALS = {
+    "bad_key": {"key": "wb-" + "0" * 64},
+    "unknown_model": {"model": "nope"},
+    "bad_parameter": {"extra": {"n": "two"}},
+    "too_long": {"max_tokens": TOO_MANY_TOKENS},
+}
+"""What an order has to be for the gateway to refuse it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Application:
+    """A library at work against the scene's gateway."""
+
+    library: Library
+    program: process.Program
+    scene: Scene
+
+    def ask(self, do: str, **order: object) -> tuple[dict, str]:
+        """The library's view of a call, and the call's request id."""
+        request_id = f"{self.library.name}-{secrets.token_hex(6)}"
+        given = {"base_url": self.scene.base_url, "key": self.scene.gateway.keys["acme"], "model": "m1"}
+        return self.program.ask(do, **(given | {"request_id": request_id} | order)), request_id
+
+    def needs(self, *abilities: str) -> None:
+        missing = set(abilities) - self.library.can
+        if missing:
+            pytest.skip(f"{self.library.name} cannot: {', '.join(sorted(missing))}")
+
+
+@pytest.fixture(scope="module", params=LIBRARIES, ids=lambda library: library.name)
+def application(
+    request: pytest.FixtureRequest, scene: Scene, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Application]:
+    library: Library = request.param
+    log: pathlib.Path = tmp_path_factory.mktemp(library.name) / "stderr.log"
+    with process.running(library.program, log) as program:
+        yield Application(library, program, scene)
+
+
+def assert_all_agree(application: Application, view: dict, request_id: str) -> dict:
+    """Client, journal and server say the same of a completed call; returns the record."""
+    assert view["error"] is None, view["error"]
+    record = application.scene.call(request_id)
+    (entry,) = application.scene.served(request_id)
+    assert (record["outcome"], record["status"], entry["outcome"]) == ("completed", 200, "completed")
+    assert entry["path"] == application.library.api
+    assert record["usage"]["source"] == "reported"
+    counts = [(one["prompt_tokens"], one["completion_tokens"]) for one in (view, record["usage"], entry)]
+    assert counts[0] == counts[1] == counts[2]
+    assert view["call_id"] in (None, record["call_id"])
+    return record
+
+
+def assert_raised(application: Application, view: dict, case: str) -> None:
+    """The exception is the library's own for this case, with the fields of the gateway's error."""
+    error = view["error"]
+    assert error is not None, view
+    assert error["class"] == application.library.errors[case]
+    expected = application.library.error(case)
+    assert {name: error.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("do", ["chat", "stream"])
+def test_an_answer_is_read_whole(application: Application, do: str) -> None:
+    view, request_id = application.ask(do, max_tokens=20)
+    record = assert_all_agree(application, view, request_id)
+    (entry,) = application.scene.served(request_id)
+    assert view["text"] == answer_text(entry)
+    assert len(view["text"].split()) >= 10
+    assert view["finish"] == application.library.finish["length"]
+    assert record["stream"] is (do == "stream")
+
+
+def test_a_stream_comes_in_pieces(application: Application) -> None:
+    """The slow server takes tens of milliseconds a token: what is not passed on at once would come as one piece."""
+    view, request_id = application.ask("stream", model="slow", max_tokens=6)
+    assert_all_agree(application, view, request_id)
+    assert len(view["pieces"]) >= 5
+
+
+@pytest.mark.parametrize("do", ["tools", "stream_tools"])
+def test_a_tool_is_called(application: Application, do: str) -> None:
+    view, request_id = application.ask(do, max_tokens=100)
+    assert_all_agree(application, view, request_id)
+    if "force_tool" in application.library.can:
+        assert view["tool"]["name"] == "get_weather"
+        assert isinstance(view["tool"]["arguments"]["city"], str)
+        assert isinstance(view["tool"]["arguments"]["days"], int)
+
+
+@pytest.mark.parametrize("do", ["chat", "stream"])
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_is_the_librarys_own_exception(application: Application, case: str, do: str) -> None:
+    order = REFUSALS[case]
+    if "extra" in order:
+        application.needs("extra")
+    view, request_id = application.ask(do, **order)
+    assert_raised(application, view, case)
+    line = application.scene.refused(request_id)
+    assert (line["status"], line["error_code"]) == (FACTS[case]["status_code"], FACTS[case]["code"])
+    assert application.scene.calls(request_id) == []
+    assert application.scene.served(request_id) == []
+
+
+@pytest.mark.parametrize("do", ["chat", "stream"])
+def test_a_servers_own_refusal_is_the_same_exception(application: Application, do: str) -> None:
+    """vLLM's 4xx pass with its words; its code is a number."""
+    application.needs("extra")
+    view, request_id = application.ask(do, extra={"min_tokens": "many"})
+    assert_raised(application, view, "rejected")
+    record = application.scene.call(request_id)
+    assert (record["outcome"], record["status"]) == ("refused", 400)
+
+
+def test_leaving_a_stream_stops_the_server(application: Application) -> None:
+    """The program lives on, so it is the library that has closed the connection."""
+    extra = {"extra": {"ignore_eos": True}} if "extra" in application.library.can else {}
+    view, request_id = application.ask("stream", model="slow", leave_after=3, max_tokens=400, **extra)
+    assert view["error"] is None
+    assert view["pieces"]
+    entry = application.scene.closed(request_id)
+    assert entry["outcome"] == "aborted"
+    record = application.scene.call(request_id)
+    assert (record["outcome"], record["usage"]["source"]) == ("client_gone", "counted")
+    assert len(view["pieces"]) <= record["usage"]["completion_tokens"] <= entry["completion_tokens"] < 100
+    assert record["usage"]["prompt_tokens"] >= 1
+    eventually(lambda: application.scene.in_flight()["slow"] == 0)
+
+
+def test_giving_up_on_an_answer_stops_the_server(application: Application) -> None:
+    application.needs("timeout")
+    view, request_id = application.ask("chat", model="slow", timeout_s=0.5, max_tokens=100)
+    assert view["error"]["class"] == application.library.errors["timeout"]
+    assert application.scene.closed(request_id)["outcome"] == "aborted"
+    record = application.scene.call(request_id)
+    assert (record["outcome"], record["status"]) == ("client_gone", None)
+    eventually(lambda: application.scene.in_flight()["slow"] == 0)
+
+
+def test_a_stream_that_is_cut_is_an_exception_not_an_end(application: Application) -> None:
+    application.scene.simulators["m1"].arm("die", after_events=4)
+    view, request_id = application.ask("stream", max_tokens=20)
+    assert_raised(application, view, "cut")
+    assert view["text"]
+    record = application.scene.call(request_id)
+    assert (record["outcome"], record["status"], record["error_code"]) == (
+        "backend_failed",
+        200,
+        "backend_failed",
+    )
+
+
+@pytest.mark.parametrize("do", ["chat", "stream"])
+def test_a_failure_before_the_answer_is_an_exception(application: Application, do: str) -> None:
+    application.needs("retries")
+    application.scene.simulators["m1"].arm("error_500", times=1)
+    view, request_id = application.ask(do, retries=0)
+    assert_raised(application, view, "failed")
+    record = application.scene.call(request_id)
+    assert (record["outcome"], record["status"]) == ("backend_failed", 502)
+
+
+def test_a_library_that_tries_again_has_a_record_for_each_try(application: Application) -> None:
+    application.scene.simulators["m1"].arm("error_500", times=1)
+    view, request_id = application.ask("chat", retries=None)
+    assert view["error"] is None
+    failed, completed = eventually(lambda: len(found := application.scene.calls(request_id)) == 2 and found)
+    assert (failed["outcome"], completed["outcome"]) == ("backend_failed", "completed")
+    assert completed["usage"]["completion_tokens"] == view["completion_tokens"]
