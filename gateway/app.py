@@ -217,7 +217,14 @@ def _open_faces(
     keys = Keys(config.tenants)
     models = {model.name: _served(model, config) for model in config.models}
     names = models | {alias: models[model.name] for model in config.models for alias in model.aliases}
-    api = OpenAIApi(services=services, keys=keys, models=names, targets=targets, created_s=int(time.time()))
+    api = OpenAIApi(
+        services=services,
+        keys=keys,
+        models=names,
+        targets=targets,
+        created_s=int(time.time()),
+        body_bytes_max=config.bounds.body_bytes_max,
+    )
     operators = Ops(
         registry=services.registry,
         recorder=services.recorder,

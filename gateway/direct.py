@@ -33,9 +33,33 @@ def usable() -> bool:
 
 
 class Door:
-    """Where connections find the API, once there is one."""
+    """Where connections find the API, once there is one; and uvicorn's own headers, as bytes."""
 
     api: OpenAIApi | None = None
+
+    def __init__(self) -> None:
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._rendered = b""
+
+    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """headers: of uvicorn's server state; a new list each second, for the date."""
+        if headers is not self._headers:
+            self._headers = headers
+            self._rendered = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return self._rendered
+
+
+class _Cycle:
+    """What uvicorn sees of a call of ours: an answer under way, behind which pipelined requests wait."""
+
+    response_complete = False
+    disconnected = False
+
+    def __init__(self) -> None:
+        self.message_event = asyncio.Event()
+
+
+_OURS: Any = _Cycle()
 
 
 def protocol(door: Door) -> type[asyncio.Protocol]:
@@ -109,7 +133,7 @@ class DirectProtocol(HttpToolsProtocol):
         """The head is complete: whose is it?"""
         path = _PATHS.get(self.url)
         api = self.door.api
-        if path is None or api is None or self._relay is not None or not self._plain_post():
+        if path is None or api is None or not self._plain_post():
             self._go_ordinary()
             return
         visit = api.visit(path, self.headers)
@@ -126,10 +150,11 @@ class DirectProtocol(HttpToolsProtocol):
         self._visit = visit
         self._body, self._body_bytes = [], 0
         self._keep_alive = self.parser.should_keep_alive()
+        self.cycle = _OURS
 
     def _plain_post(self) -> bool:
         if self.cycle is not None and not self.cycle.response_complete:
-            return False  # pipelined behind one that goes uvicorn's way
+            return False  # pipelined
         return self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
 
     def _go_ordinary(self) -> None:
@@ -181,7 +206,7 @@ class DirectProtocol(HttpToolsProtocol):
     def open(self, status: int, headers: machine.Headers) -> None:
         """Its head; it leaves with the first bytes of the body."""
         self._chunked = True
-        parts = [STATUS_LINE[status]]
+        parts = [STATUS_LINE[status], self.door.default_headers(self.server_state.default_headers)]
         for name, value in headers:
             if name == b"content-length":
                 self._chunked = False
@@ -204,6 +229,8 @@ class DirectProtocol(HttpToolsProtocol):
     def finish(self, data: bytes) -> None:
         """The last bytes; then the next request."""
         self._relay = None
+        if self.cycle is _OURS:  # else a pipelined request waits
+            self.cycle = None  # type: ignore[assignment]
         transport = self.transport
         if transport.is_closing():
             return

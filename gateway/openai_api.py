@@ -33,9 +33,6 @@ from metering import record
 from metering.logs import log
 from metering.record import Refused
 
-BODY_BYTES_MAX = 32 * 1024 * 1024
-"""Bodies are read whole; images travel in them as base64."""
-
 logger = logging.getLogger("weighbridge.api")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
@@ -61,6 +58,7 @@ class OpenAIApi:
     """What the OpenAI face needs of the worker.
 
     models: by id and by alias. created_s: when this worker started, in seconds since 1970.
+    body_bytes_max: bodies are read whole; a longer one is refused.
     """
 
     def __init__(
@@ -71,8 +69,9 @@ class OpenAIApi:
         models: Mapping[str, ServedModel],
         targets: "Targets",
         created_s: int,
+        body_bytes_max: int,
     ) -> None:
-        self.body_bytes_max = BODY_BYTES_MAX
+        self.body_bytes_max = body_bytes_max
         self._services = services
         self._keys = keys
         self._models = models
@@ -126,7 +125,9 @@ class OpenAIApi:
         """What can be refused without the body. Raises GatewayError."""
         if method != "POST":
             raise errors.MethodNotAllowed("this path takes POST")
-        visit.principal = self._keys.principal(visit.headers.get(b"authorization"))
+        visit.principal = self._keys.principal(
+            visit.headers.get(b"authorization"), visit.headers.get(b"x-api-key")
+        )
         visit.principal.require("inference")
         _check_media(visit.headers)
 
@@ -135,7 +136,7 @@ class OpenAIApi:
         principal = visit.principal
         assert principal is not None
         received_ns = self._services.clock()
-        ask = read_ask(body)
+        ask = read_ask(body, visit.operation)
         served = self._models.get(ask.model)
         if served is None:
             raise errors.ModelNotFound(f"the model {_shown(ask.model)} does not exist here", param="model")
@@ -167,7 +168,7 @@ class OpenAIApi:
         )
         request = relay.Request(
             path=visit.operation.path,
-            headers=_headers_up(visit.headers, visit.request_id),
+            headers=_headers_up(visit),
             body=body,
             ask=ask,
         )
@@ -207,7 +208,7 @@ class OpenAIApi:
             )
 
         self._services.recorder.note(line)
-        return _error_answer(shown, visit.request_id)
+        return _error_answer(shown, visit)
 
     async def models(self, request: StarletteRequest) -> Response:
         """GET /v1/models: every model by its id; aliases are understood, not listed."""
@@ -310,12 +311,12 @@ def _fault(error: Exception, visit: Visit) -> errors.Fault:
     return errors.Fault("internal error")
 
 
-def _error_answer(error: GatewayError, request_id: str) -> tuple[int, Headers, bytes]:
-    body = errors.error_body(error)
+def _error_answer(error: GatewayError, visit: Visit) -> tuple[int, Headers, bytes]:
+    body = errors.error_body(error, visit.operation.errors)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
-        (b"x-request-id", request_id.encode()),
+        (b"x-request-id", visit.request_id.encode()),
     ]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_s))
@@ -355,11 +356,13 @@ def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
     return match[1].decode() if match else None
 
 
-def _headers_up(headers: Mapping[bytes, bytes], request_id: str) -> Headers:
+def _headers_up(visit: Visit) -> Headers:
     """The allow-list of what a backend sees; never the client's key or cookies."""
-    up = [(b"x-request-id", request_id.encode())]
+    headers = visit.headers
+    up = [(b"x-request-id", visit.request_id.encode())]
     if _trace_id(headers) is not None:
         up.append((b"traceparent", headers[b"traceparent"]))
+    up += [(name, headers[name]) for name in visit.operation.headers if name in headers]
     return up
 
 

@@ -92,7 +92,7 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         stopping=stopping,
     )
     main_app, ops_app = create_apps(worker)
-    servers.append(server(main_app, config, lifespan="on", http=_protocol(config, main_app.door)))
+    servers.append(server(main_app, config, lifespan="on", http=_protocol(config.driver, main_app.door)))
     sockets = [socket.socket(fileno=args.socket_fd)]
     if args.ops_fd is not None:
         servers.append(server(ops_app, config, lifespan="off"))
@@ -104,8 +104,8 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
     return 1 if failed else 0
 
 
-def _protocol(config: Config, door: direct.Door) -> type[asyncio.Protocol] | None:
-    if config.driver == "plain":
+def _protocol(driver: str, door: direct.Door) -> type[asyncio.Protocol] | None:
+    if driver == "plain":
         return None
     if not direct.usable():
         log(logger, logging.WARNING, "another uvicorn than the direct driver's: the plain one serves")
