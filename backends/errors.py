@@ -1,7 +1,7 @@
 """What can go wrong with one attempt at one backend. Pure.
 
 * BackendError
-  + BackendUnavailable      no work started: connect failed, 429, 503
+  + BackendUnavailable      no work started: connect failed; or busy: 429, 503
   + BackendTimeout          sent; no first byte (or no next byte) in time
   + BackendDisconnected     sent; the connection ended before the response did
   + BackendRejected         answered with a 4xx but 429: the request itself is at fault
@@ -24,9 +24,25 @@ class BackendError(Exception):
 
 
 class BackendUnavailable(BackendError):
-    """Connect failed, or a 429 or 503: nothing was generated."""
+    """Connect failed, or a 429 or 503: nothing was generated.
+
+    status: 429 or 503; None: it could not be reached. retry_after_s: when it wants to be asked again, if it said so.
+    """
 
     sent = False
+
+    def __init__(
+        self, backend: str, reason: str, *, status: int | None = None, retry_after_s: int | None = None
+    ) -> None:
+        assert retry_after_s is None or (status is not None and retry_after_s >= 0)
+        super().__init__(backend, reason)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+    @property
+    def busy(self) -> bool:
+        """It is there and takes no more calls for now: no sign of a fault."""
+        return self.status is not None
 
 
 class BackendTimeout(BackendError):

@@ -8,14 +8,21 @@ down       ready            down               down
 A probe is `GET /health`; "said no" is any answer but 200. Connect failures of calls count like those
 of probes; answers to calls do not: a 4xx proves nothing, and a 5xx is the attempt's to handle.
 `starting` is a backend that has not been ready yet: minutes of compiling must not read as death.
+
+Beside the state stands the hold: a backend that answered 429 or 503 with a Retry-After gets no calls until then.
+That is no fault, so the state does not change, and no failure is counted.
 """
 
 import enum
 
 import msgspec
 
+from metering import units
+
 CONNECT_FAILURES_MAX = 3
 PROBE_INTERVAL_S = 2.0
+HOLD_S_MAX = 60
+"""After a longer Retry-After it is asked again all the same: that costs an attempt, and a wrong word a minute."""
 
 
 class State(enum.StrEnum):
@@ -60,3 +67,17 @@ def connect_failed(health: Health, reason: str) -> Health:
         connect_failures=failures,
         reason=reason,
     )
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A backend said that it is busy. status: 429 or 503; until_ns: when it may be asked again (monotonic)."""
+
+    status: int
+    until_ns: int
+
+
+def busy(status: int, retry_after_s: int | None, now_ns: int) -> Hold | None:
+    """What a 429 or 503 means for the next calls. None: nothing, since the backend did not say when to come back."""
+    if retry_after_s is None:
+        return None
+    return Hold(status=status, until_ns=now_ns + min(retry_after_s, HOLD_S_MAX) * units.NS_PER_S)

@@ -13,7 +13,7 @@ import msgspec
 
 from backends import health
 from backends.errors import BackendError, BackendUnavailable
-from backends.health import Health, State
+from backends.health import Health, Hold, State
 from backends.identity import Probed
 from backends.model import Backend
 from backends.upstream import Upstream
@@ -56,15 +56,23 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Entry:
-    """One backend: its connection pool, health, what it says of itself, and whether it has answered a call yet."""
+    """One backend: its connection pool, health, what it says of itself, and whether it has answered a call yet.
+
+    hold: it is busy and gets no calls for a while; look at it through `held`.
+    """
 
     def __init__(self, backend: Backend, upstream: Upstream) -> None:
         self.backend = backend
         self.upstream = upstream
         self.health = Health()
+        self.hold: Hold | None = None
         self.probed = Probed()
         self.served: tuple[str, ...] | None = None  # names it knows its models by; None: it has not said
         self.cold = True
+
+    def held(self, now_ns: int) -> Hold | None:
+        """The hold, if it lasts still. now_ns: monotonic."""
+        return self.hold if self.hold is not None and now_ns < self.hold.until_ns else None
 
 
 class Registry:
@@ -78,6 +86,16 @@ class Registry:
         """A call could not connect; the third time in a row the backend is down."""
         entry = self.entries[name]
         self._set(entry, health.connect_failed(entry.health, reason))
+
+    def busy(self, name: str, status: int, retry_after_s: int | None, now_ns: int) -> None:
+        """A call was answered 429 or 503: the last such word with a time in it counts. now_ns: monotonic."""
+        entry = self.entries[name]
+        before = entry.held(now_ns)
+        entry.hold = health.busy(status, retry_after_s, now_ns) or entry.hold
+        if before is None and entry.held(now_ns) is not None:
+            log(
+                logger, logging.INFO, "backend busy", backend=name, status=status, retry_after_s=retry_after_s,
+            )  # fmt: skip
 
     def answered(self, name: str) -> None:
         """A call was answered: the backend is warm."""
@@ -121,6 +139,7 @@ class Registry:
             simulated=simulated,
         )
         entry.cold = True
+        entry.hold = None  # it has started anew, or was away: what it said before is over
 
     def _set(self, entry: Entry, new: Health) -> None:
         old = entry.health

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.health import Health, State, connect_failed, passed, said_no
+from backends.health import HOLD_S_MAX, Health, Hold, State, busy, connect_failed, passed, said_no
 
 STARTING, READY, DOWN = (Health(state=state) for state in State)
 
@@ -40,3 +40,12 @@ def test_a_long_compile_never_reads_as_death() -> None:
     for _ in range(1000):
         health = connect_failed(health, "connect refused")
     assert health.state is State.STARTING
+
+
+@pytest.mark.parametrize(("said_s", "held_s"), [(0, 0), (1, 1), (HOLD_S_MAX, HOLD_S_MAX), (3600, HOLD_S_MAX)])
+def test_a_busy_backend_is_held_as_long_as_it_says_within_bounds(said_s: int, held_s: int) -> None:
+    assert busy(429, said_s, 5) == Hold(status=429, until_ns=5 + held_s * 1_000_000_000)
+
+
+def test_without_a_time_nothing_is_held() -> None:
+    assert busy(503, None, 5) is None

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends.health import PROBE_INTERVAL_S, Health, State
+from backends.health import PROBE_INTERVAL_S, Health, Hold, State
 from backends.identity import Probed
 from backends.model import Backend
 from backends.registry import VERSION_CHARACTERS_MAX, Entry, Registry
 from backends.upstream import Upstream
+from metering.units import NS_PER_S
 from tests.support.rawbackend import sized
 from tests.support.rawserver import Peer, serve
 
@@ -116,5 +117,55 @@ def test_a_fault_of_ours_in_one_probe_does_not_end_the_watch() -> None:
                 await went_on.wait()
             watch.cancel()
             assert changes == [State.READY, State.READY]
+
+    asyncio.run(play())
+
+
+def test_a_busy_backend_is_held_back_and_stays_ready() -> None:
+    async def play() -> None:
+        changes: list[Entry] = []
+        async with probed({}, changes.append) as (registry, entry):
+            await registry.probe(entry)
+            changes.clear()
+            registry.busy("b", 429, 7, NS_PER_S)
+            assert (
+                entry.held(NS_PER_S)
+                == entry.held(8 * NS_PER_S - 1)
+                == Hold(status=429, until_ns=8 * NS_PER_S)
+            )
+            assert entry.held(8 * NS_PER_S) is None
+            registry.busy("b", 503, None, 2 * NS_PER_S)  # it does not say when: what it said before stands
+            assert entry.held(7 * NS_PER_S) is not None
+            registry.busy("b", 503, 0, 2 * NS_PER_S)  # at once
+            assert entry.held(2 * NS_PER_S) is None
+            assert entry.health.state is State.READY
+            assert entry.health.connect_failures == 0
+            assert changes == []
+
+    asyncio.run(play())
+
+
+def test_a_backend_that_has_started_anew_is_not_held_back() -> None:
+    async def play() -> None:
+        async with probed({}) as (registry, entry):
+            await registry.probe(entry)
+            registry.busy("b", 503, 60, 0)
+            await registry.probe(entry)
+            assert entry.held(1) is not None  # ready all the time: its word stands
+            for _ in range(3):
+                registry.connect_failed("b", "connect refused")
+            await registry.probe(entry)
+            assert entry.held(1) is None
+
+    asyncio.run(play())
+
+
+def test_a_hold_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with probed({}) as (registry, _):
+            with caplog.at_level("INFO", logger="weighbridge.registry"):
+                for now_ns in (0, NS_PER_S, 2 * NS_PER_S):
+                    registry.busy("b", 429, 2, now_ns)
+            assert [record.message for record in caplog.records] == ["backend busy"]
 
     asyncio.run(play())
