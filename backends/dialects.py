@@ -13,7 +13,7 @@ import msgspec
 NEURON_FAMILIES = ("inf", "trn")
 """How the instance families with Neuron devices begin: inf2, trn1, trn1n, trn2, trn3."""
 
-_NOT_ON_DEVICE = frozenset({
+NOT_ON_DEVICE = frozenset({
     "frequency_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty",
     "prompt_logprobs", "repetition_penalty", "seed", "top_logprobs",
 })  # fmt: skip
@@ -50,7 +50,7 @@ def ignored(family: str | None, keys: Iterable[str]) -> tuple[str, ...]:
     """
     if family is None or not family.startswith(NEURON_FAMILIES):
         return ()
-    return tuple(sorted(_NOT_ON_DEVICE.intersection(keys)))
+    return tuple(sorted(NOT_ON_DEVICE.intersection(keys)))
 
 
 def is_context_length(status: int, body: bytes) -> bool:

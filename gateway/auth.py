@@ -59,17 +59,24 @@ class Keys:
                 assert principal.key_id not in self._entries
                 self._entries[principal.key_id] = (key.hash.removeprefix(_HASH_PREFIX), principal)
 
-    def principal(self, authorization: bytes | None) -> Principal:
-        """Who sent this `Authorization` header; `authorization` is its value, None if there was none.
+    def principal(self, authorization: bytes | None, api_key: bytes | None = None) -> Principal:
+        """Who sent these headers: the values of `Authorization` and of `x-api-key`, as Anthropic's clients send it.
 
-        Raises UnknownKey if it is absent, is no bearer key, or holds a key that is not known here.
+        None: there was none. Raises UnknownKey if both are absent, if the first is no bearer key, if they hold
+        different keys, or if the key is not known here.
         """
-        if authorization is None:
-            raise UnknownKey("no API key: send it as `Authorization: Bearer <key>`")
-        scheme, _, key = authorization.strip().partition(b" ")
-        if scheme.lower() != b"bearer" or not key.strip():
-            raise UnknownKey("the Authorization header is not of the form `Bearer <key>`")
-        digest = hashlib.sha256(key.strip()).hexdigest()
+        if authorization is not None:
+            scheme, _, key = authorization.strip().partition(b" ")
+            key = key.strip()
+            if scheme.lower() != b"bearer" or not key:
+                raise UnknownKey("the Authorization header is not of the form `Bearer <key>`")
+            if api_key is not None and not hmac.compare_digest(api_key.strip(), key):
+                raise UnknownKey("the headers Authorization and x-api-key hold different keys")
+        elif api_key is not None:
+            key = api_key.strip()
+        else:
+            raise UnknownKey("no API key: send it as `Authorization: Bearer <key>`, or as `x-api-key`")
+        digest = hashlib.sha256(key).hexdigest()
         entry = self._entries.get(digest[:KEY_ID_DIGITS])
         if entry is None or not hmac.compare_digest(entry[0], digest):
             raise UnknownKey("this API key is not known here")

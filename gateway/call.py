@@ -353,7 +353,7 @@ class Call:
     def _give_up(self, error: BackendError, body: bytes | None) -> list[Action]:
         if isinstance(error, BackendRejected):
             assert self._tally.status is not None
-            tail, code = errors.rejected(self._tally.status, body or b"")
+            tail, code = errors.rejected(self._tally.status, body or b"", self.facts.operation.errors)
             head = Open(self._tally.status, self._headers(b"application/json", length=len(tail)))
             return self._conclude(Outcome.REFUSED, self._tally.status, code, head=head, tail=tail)
         timed_out = isinstance(error, BackendTimeout)
@@ -475,7 +475,7 @@ class Call:
         """End with an error of ours: as an answer if nothing has been sent, else as an event in the stream."""
         if self._opened:
             return self._conclude(outcome, 200, error.code, tail=self._error_event(error))
-        body = errors.error_body(error)
+        body = errors.error_body(error, self.facts.operation.errors)
         head = Open(int(error.status), self._error_headers(error, len(body)))
         return self._conclude(outcome, int(error.status), error.code, head=head, tail=body)
 
@@ -514,10 +514,10 @@ class Call:
     def _error_event(self, error: GatewayError) -> bytes:
         """An error as the stream's last event; half an event that has gone out is ended first."""
         torn = self._reader is not None and self._reader.torn
-        return (b"\n\n" if torn else b"") + errors.error_event(error)
+        return (b"\n\n" if torn else b"") + errors.error_event(error, self.facts.operation.errors)
 
     def _answer(self, error: GatewayError) -> list[Action]:
-        body = errors.error_body(error)
+        body = errors.error_body(error, self.facts.operation.errors)
         return [Open(int(error.status), self._error_headers(error, len(body))), Finish(body)]
 
     def _ignore(self, _event: Event, _now_ns: int) -> list[Action]:

@@ -1,5 +1,6 @@
-"""Errors a client can see, and their OpenAI shape. One table, one renderer. Pure."""
+"""Errors a client can see, and the shapes that APIs give them. One table, one renderer. Pure."""
 
+import enum
 import http
 
 import msgspec
@@ -9,6 +10,16 @@ from backends.errors import BackendError, BackendRejected, BackendTimeout, Backe
 
 CODE_CHARACTERS_MAX = 64
 """A backend's own code stands in the record, which is bounded."""
+
+
+class Shape(enum.Enum):
+    """How an API words its errors."""
+
+    OPENAI = "openai"  # {"error": {"message", "type", "param", "code"}}
+    RESPONSES = (
+        "responses"  # the same; in a stream an event of the type `error`, the four fields beside it too
+    )
+    ANTHROPIC = "anthropic"  # {"type": "error", "error": {"type", "message"}}
 
 
 class GatewayError(Exception):
@@ -64,6 +75,10 @@ class WrongMediaType(InvalidRequest):
     status = http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
+class EncodingUnknown(WrongMediaType):
+    """A body in an encoding that is not read here."""
+
+
 class UnknownKey(GatewayError):
     """No key, or one we do not know."""
 
@@ -73,6 +88,12 @@ class UnknownKey(GatewayError):
 
 class ScopeMissing(GatewayError):
     """A known key without the scope that this path needs."""
+
+    status, type = http.HTTPStatus.FORBIDDEN, "invalid_request_error"
+
+
+class OriginNotAllowed(GatewayError):
+    """A page of an origin that the configuration does not name."""
 
     status, type = http.HTTPStatus.FORBIDDEN, "invalid_request_error"
 
@@ -151,25 +172,65 @@ def from_backend(error: BackendError) -> GatewayError:
     return BackendBroke("the model's server failed; try again")
 
 
-def rejected(status: int, body: bytes) -> tuple[bytes, str | None]:
+def rejected(status: int, body: bytes, shape: Shape = Shape.OPENAI) -> tuple[bytes, str | None]:
     """A backend's own 4xx for the client, and its code for the record.
 
-    It passes as it came if it is an OpenAI error object; a «context length» gets its code, other shapes become ours.
+    It passes as it came if it is an error object of this API; a «context length» gets its code, others become ours.
     """
-    shape = dialects.error_of(body)
+    found = dialects.error_of(body)
     if dialects.is_context_length(status, body):
-        return error_body(ContextTooLong(shape.message, param=shape.param)), ContextTooLong.code
-    if shape.openai:
-        return body, shape.code and shape.code[:CODE_CHARACTERS_MAX]
-    return error_body(InvalidRequest(shape.message, param=shape.param)), None
+        return error_body(ContextTooLong(found.message, param=found.param), shape), ContextTooLong.code
+    code = found.code and found.code[:CODE_CHARACTERS_MAX]
+    if shape is Shape.ANTHROPIC:
+        type_ = found.type if found.type in set(_ANTHROPIC_TYPES.values()) else None
+        return _anthropic_body(type_ or _anthropic_type(status), found.message), code
+    if found.openai:
+        return body, code
+    return error_body(InvalidRequest(found.message, param=found.param), shape), None
 
 
-def error_body(error: GatewayError) -> bytes:
-    """The OpenAI error object as JSON: `message`, `type`, `param`, `code`, all four always there."""
-    body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
-    return msgspec.json.encode({"error": body})
+def error_body(error: GatewayError, shape: Shape = Shape.OPENAI) -> bytes:
+    """An error as JSON, in its shape. OpenAI's `message`, `type`, `param`, `code` are all four always there."""
+    if shape is Shape.ANTHROPIC:
+        return _anthropic_body(_anthropic_type(error.status), error.message)
+    return msgspec.json.encode({"error": _fields(error)})
 
 
-def error_event(error: GatewayError) -> bytes:
+def error_event(error: GatewayError, shape: Shape = Shape.OPENAI) -> bytes:
     """The same as an SSE event, for a stream whose head is long sent."""
+    match shape:
+        case Shape.ANTHROPIC:
+            return b"event: error\ndata: " + error_body(error, shape) + b"\n\n"
+        case Shape.RESPONSES:  # their clients look for `error`, their schema has the fields at the top
+            fields = {"message": error.message, "param": error.param, "code": error.code}
+            body = msgspec.json.encode({"type": "error", **fields, "error": _fields(error)})
+            return b"event: error\ndata: " + body + b"\n\n"
     return b"data: " + error_body(error) + b"\n\n"
+
+
+def _fields(error: GatewayError) -> dict[str, str | None]:
+    return {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+
+
+# -- Anthropic's
+
+_ANTHROPIC_TYPES: dict[int, str] = {
+    http.HTTPStatus.BAD_REQUEST: "invalid_request_error",
+    http.HTTPStatus.UNAUTHORIZED: "authentication_error",
+    http.HTTPStatus.FORBIDDEN: "permission_error",
+    http.HTTPStatus.NOT_FOUND: "not_found_error",
+    http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "request_too_large",
+    http.HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    http.HTTPStatus.INTERNAL_SERVER_ERROR: "api_error",
+    http.HTTPStatus.SERVICE_UNAVAILABLE: "overloaded_error",
+    http.HTTPStatus.GATEWAY_TIMEOUT: "timeout_error",
+}
+"""By status; source: Anthropic's API reference, «Errors»."""
+
+
+def _anthropic_type(status: int) -> str:
+    return _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+
+
+def _anthropic_body(type_: str, message: str) -> bytes:
+    return msgspec.json.encode({"type": "error", "error": {"type": type_, "message": message}})

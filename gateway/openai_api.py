@@ -212,14 +212,14 @@ class OpenAIApi:
 
     async def models(self, request: StarletteRequest) -> Response:
         """GET /v1/models: every model by its id; aliases are understood, not listed."""
-        self._keys.principal(authorization(request)).require("inference")
+        self._keys.principal(*credentials(request)).require("inference")
         served = {model.id: model for model in self._models.values()}
         cards = [self._card(model) for _, model in sorted(served.items())]
         return _listed(request, {"object": "list", "data": cards})
 
     async def model(self, request: StarletteRequest) -> Response:
         """GET /v1/models/{id}."""
-        self._keys.principal(authorization(request)).require("inference")
+        self._keys.principal(*credentials(request)).require("inference")
         name = request.path_params["model"]
         served = self._models.get(name)
         if served is None:
@@ -339,10 +339,10 @@ def _check_media(headers: Mapping[bytes, bytes]) -> None:
         raise errors.WrongMediaType("compressed bodies are not read; send the JSON as it is")
 
 
-def authorization(request: StarletteRequest) -> bytes | None:
-    """The header as it came."""
-    value = request.headers.get("authorization")
-    return value.encode("latin-1") if value is not None else None
+def credentials(request: StarletteRequest) -> tuple[bytes | None, bytes | None]:
+    """The headers that may hold a key, as they came: `Authorization` and `x-api-key`."""
+    headers = dict(request.scope["headers"])
+    return headers.get(b"authorization"), headers.get(b"x-api-key")
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:

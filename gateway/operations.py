@@ -1,20 +1,98 @@
-"""What may be asked of a model: the generating paths of the API. Pure."""
+"""What may be asked of a model: the paths of the API that a model serves, and how they differ. Pure.
+
+The paths are those of vLLM's server, 0.32: what is OpenAI's stands under /v1, the tokenizer at the root only, and
+scores and rankings wherever one of their inventors put them. Whatever is not named here of a request passes untouched.
+"""
+
+from collections.abc import Iterable
 
 import msgspec
 
+from backends.answers import Answer
+from gateway.errors import Shape
+
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One path of the API that is served by a model. name: as records and the reader name it."""
+    """One path of the API that is served by a model, and the few fields of its requests that are acted on.
+
+    name: as records and metrics call it. answer: how its answers are read. streams: `stream` asks for a stream.
+    usage_option: a stream tells its usage only if `stream_options.include_usage` asks for it. choices: `n` says how
+    many answers there are. lengths: what bounds the answer, in tokens; the first that is given wins. errors: how its
+    errors are worded. headers: names of the client's that go on to the backend. acted_on: the keys of all these,
+    which may stand once only (derived).
+    """
 
     name: str
     path: str
+    answer: Answer
+    streams: bool = False
+    usage_option: bool = False
+    choices: bool = False
+    lengths: tuple[str, ...] = ()
+    errors: Shape = Shape.OPENAI
+    headers: tuple[bytes, ...] = ()
+    acted_on: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        used = {"stream": self.streams, "stream_options": self.usage_option, "n": self.choices}
+        names = {"model", *self.lengths, *(name for name, is_used in used.items() if is_used)}
+        msgspec.structs.force_setattr(self, "acted_on", frozenset(names))
 
 
-OPERATIONS = {
-    operation.path: operation
-    for operation in (
-        Operation(name="chat", path="/v1/chat/completions"),
-        Operation(name="completions", path="/v1/completions"),
+_ANTHROPIC = (b"anthropic-version", b"anthropic-beta")
+
+
+def _operations() -> Iterable[Operation]:
+    yield Operation(
+        name="chat",
+        path="/v1/chat/completions",
+        answer=Answer.CHAT,
+        streams=True,
+        usage_option=True,
+        choices=True,
+        lengths=("max_completion_tokens", "max_tokens"),
     )
-}
+    yield Operation(
+        name="completions",
+        path="/v1/completions",
+        answer=Answer.COMPLETIONS,
+        streams=True,
+        usage_option=True,
+        choices=True,
+        lengths=("max_tokens",),
+    )
+    yield Operation(
+        name="responses",
+        path="/v1/responses",
+        answer=Answer.RESPONSES,
+        streams=True,
+        lengths=("max_output_tokens",),
+        errors=Shape.RESPONSES,
+    )
+    yield Operation(
+        name="messages",
+        path="/v1/messages",
+        answer=Answer.MESSAGES,
+        streams=True,
+        lengths=("max_tokens",),
+        errors=Shape.ANTHROPIC,
+        headers=_ANTHROPIC,
+    )
+    yield Operation(
+        name="count_tokens",
+        path="/v1/messages/count_tokens",
+        answer=Answer.TOKEN_COUNT,
+        errors=Shape.ANTHROPIC,
+        headers=_ANTHROPIC,
+    )
+    yield Operation(name="embeddings", path="/v1/embeddings", answer=Answer.EMBEDDINGS)
+    yield Operation(name="tokenize", path="/tokenize", answer=Answer.TOKENS)
+    yield Operation(name="detokenize", path="/detokenize", answer=Answer.TEXT)
+    for path in ("/v1/score", "/score"):
+        yield Operation(name="score", path=path, answer=Answer.SCORE)
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+        yield Operation(name="rerank", path=path, answer=Answer.RERANK)
+
+
+OPERATIONS = {operation.path: operation for operation in _operations()}
 """By path, the client's and the backend's."""

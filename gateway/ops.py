@@ -16,7 +16,7 @@ from starlette.routing import Route
 from backends.health import State
 from backends.registry import Registry
 from gateway.auth import Keys
-from gateway.openai_api import ServedModel, authorization, json_response
+from gateway.openai_api import ServedModel, credentials, json_response
 from metering import metrics
 from metering.pages import PageError
 from metering.recorder import Recorder
@@ -62,7 +62,7 @@ class Ops:
 
         async def metrics_page(request: Request) -> Response:
             if keys is not None:
-                keys.principal(authorization(request)).require("operator")
+                keys.principal(*credentials(request)).require("operator")
             return await self._metrics(request)
 
         return [

@@ -1,7 +1,9 @@
 """The few fields of a request that the gateway acts on, and edits to its body by splicing. Pure.
 
 The body goes on byte for byte but for the spans that are replaced. Two parsers could take different ones of
-two equal keys, so a second of a key that we act on is refused, however it is spelt.
+two equal keys, so a second of a key that we act on is refused, however it is spelt. That there is none is mostly
+seen from lengths alone: the members that were read, with no space between them, make up the whole body, or leave
+no room for another. Where there is room the text is looked at.
 """
 
 import re
@@ -10,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from backends import dialects
 from gateway.errors import InvalidRequest
+from gateway.operations import Operation
 
 N_MAX = 128
 TOKENS_MAX = 2**53
@@ -18,17 +22,19 @@ TOKENS_MAX = 2**53
 
 MODEL_CHARACTERS_MAX = 256
 
-ACTED_ON = frozenset({"max_completion_tokens", "max_tokens", "model", "n", "stream", "stream_options"})
-"""Keys that may stand once only; `include_usage` inside `stream_options` is one more."""
+SEARCHED_BYTES_MAX = 4 * 1024
+"""A body no longer than this is searched for second keys; a longer one is walked along its members."""
 
 Span = tuple[int, int]
+Members = dict[str, msgspec.Raw]
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks for. keys: the names of its parameters that are not null.
+    """What a request asks for.
 
-    include_usage: the client wants the usage event. max_tokens: max_completion_tokens, if given, wins.
-    Spans are offsets into the body; None: the key is absent.
+    include_usage: the client wants the usage event, or this operation's streams tell it anyway. max_tokens: the
+    operation's first bound that is given. keys: those of its parameters, not null, that some hardware is documented
+    not to apply. members, options: the body's and those of its `stream_options` (None: there is no such object).
     """
 
     model: str
@@ -37,40 +43,35 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None
     n: int | None
     keys: tuple[str, ...]
-    model_span: Span
-    stream_options_span: Span | None
-    include_usage_span: Span | None
+    members: Members
+    options: Members | None
 
 
-def read_ask(body: bytes) -> Ask:
+def read_ask(body: bytes, operation: Operation) -> Ask:
     """Read the fields we act on. Raises InvalidRequest, with the parameter at fault where one is."""
     values = _decoded(body)
     if "model" not in values:
         raise InvalidRequest("you must provide a model", param="model")
-    spans = _spans(body, values, ACTED_ON, inside="")
-    stream = _flag(values, "stream", inside="") or False
-    asked, include_usage_span = None, None
-    options_span = spans.get("stream_options")
-    if options_span is not None and not _is_null(body, options_span):
-        text = bytes(values["stream_options"])
-        options = _options(text)
-        inner = _spans(text, options, {"include_usage"}, inside="stream_options.")
-        asked = _flag(options, "include_usage", inside="stream_options.")
-        if "include_usage" in inner:
-            start, end = inner["include_usage"]
-            include_usage_span = options_span[0] + start, options_span[0] + end
-    max_tokens = _count(values, "max_tokens", TOKENS_MAX)
-    max_completion_tokens = _count(values, "max_completion_tokens", TOKENS_MAX)
+    _check_once(body, values, operation.acted_on, inside="")
+    stream = operation.streams and (_flag(values, "stream", inside="") or False)
+    options = _options(values) if operation.usage_option else None
+    asked = not operation.usage_option
+    if options is not None:
+        asked = _flag(options, "include_usage", inside="stream_options.") or False
+    max_tokens = None
+    for name in operation.lengths:
+        if name in values:
+            length = _count(values, name, TOKENS_MAX)
+            max_tokens = length if max_tokens is None else max_tokens
     return Ask(
         model=_model(values["model"]),
         stream=stream,
-        include_usage=stream and bool(asked),
-        max_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
-        n=_count(values, "n", N_MAX),
-        keys=tuple(name for name, span in spans.items() if not _is_null(body, span)),
-        model_span=spans["model"],
-        stream_options_span=options_span,
-        include_usage_span=include_usage_span,
+        include_usage=stream and asked,
+        max_tokens=max_tokens,
+        n=_count(values, "n", N_MAX) if operation.choices and "n" in values else None,
+        keys=() if dialects.NOT_ON_DEVICE.isdisjoint(values) else _ignorable(values),
+        members=values,
+        options=options,
     )
 
 
@@ -82,7 +83,7 @@ def splice(body: bytes, ask: Ask, *, model: str | None, include_usage: bool) -> 
     """
     edits: list[tuple[Span, bytes]] = []
     if model is not None:
-        edits.append((ask.model_span, msgspec.json.encode(model)))
+        edits.append((_span_of(body, ask.members, "model"), msgspec.json.encode(model)))
     if include_usage:
         edits.append(_usage_edit(body, ask))
     if not edits:
@@ -97,26 +98,26 @@ def splice(body: bytes, ask: Ask, *, model: str | None, include_usage: bool) -> 
 
 
 def _usage_edit(body: bytes, ask: Ask) -> tuple[Span, bytes]:
-    if ask.include_usage_span is not None:
-        return ask.include_usage_span, b"true"
-    if ask.stream_options_span is None:
+    if "stream_options" not in ask.members:
         behind = body.index(b"{") + 1
         return (behind, behind), b'"stream_options":{"include_usage":true},'
-    start, end = ask.stream_options_span
-    if _is_null(body, (start, end)):
+    start, end = _span_of(body, ask.members, "stream_options")
+    if ask.options is None:
         return (start, end), b'{"include_usage":true}'
-    comma = b"" if _EMPTY_OBJECT.match(body, start) else b","
+    if "include_usage" in ask.options:
+        value_start, value_end = _span_of(body[start:end], ask.options, "include_usage")
+        return (start + value_start, start + value_end), b"true"
+    comma = b"," if ask.options else b""
     return (start + 1, start + 1), b'"include_usage":true' + comma
 
 
 # -- the fields
 
 
-_Values = dict[str, msgspec.Raw]
-_decode_values = msgspec.json.Decoder(_Values).decode
+_decode_values = msgspec.json.Decoder(Members).decode
 
 
-def _decoded(body: bytes) -> _Values:
+def _decoded(body: bytes) -> Members:
     try:
         if not body.isascii():
             body.decode("utf-8")  # the decoder looks only into the strings that it returns
@@ -131,11 +132,20 @@ def _decoded(body: bytes) -> _Values:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from error
 
 
-def _options(text: bytes) -> _Values:
+def _options(values: Members) -> Members | None:
+    raw = values.get("stream_options")
+    if raw is None or _is_null(raw):
+        return None
     try:
-        return _decode_values(text)
+        options = _decode_values(raw)
     except msgspec.ValidationError as error:
         raise InvalidRequest("stream_options must be an object", param="stream_options") from error
+    _check_once(bytes(raw), options, _INCLUDE_USAGE, inside="stream_options.")
+    return options
+
+
+def _ignorable(values: Members) -> tuple[str, ...]:
+    return tuple(name for name in values if name in dialects.NOT_ON_DEVICE and not _is_null(values[name]))
 
 
 def _model(raw: msgspec.Raw) -> str:
@@ -149,18 +159,17 @@ def _model(raw: msgspec.Raw) -> str:
     return value
 
 
-def _flag(values: _Values, name: str, *, inside: str) -> bool | None:
-    if name not in values:
+def _flag(values: Members, name: str, *, inside: str) -> bool | None:
+    raw = values.get(name)
+    if raw is None:
         return None
-    value = _scalar(values[name], inside + name)
+    value = _scalar(raw, inside + name)
     if value is None or isinstance(value, bool):
         return value
     raise InvalidRequest(f"{inside}{name} must be true or false", param=inside + name)
 
 
-def _count(values: _Values, name: str, count_max: int) -> int | None:
-    if name not in values:
-        return None
+def _count(values: Members, name: str, count_max: int) -> int | None:
     value = _scalar(values[name], name)
     if value is None:
         return None
@@ -179,9 +188,46 @@ def _scalar(raw: msgspec.Raw, param: str) -> Any:
         raise InvalidRequest(f"{param} is out of range", param=param) from error
 
 
-def _is_null(body: bytes, span: Span) -> bool:
-    start, end = span
-    return end - start == 4 and body.startswith(b"null", start)
+def _is_null(raw: msgspec.Raw) -> bool:
+    return len(raw) == 4 and bytes(raw) == b"null"
+
+
+# -- is a key given twice?
+
+_INCLUDE_USAGE = frozenset({"include_usage"})
+
+_MEMBER_BYTES = 5
+"""What a second member takes at least, beside its name: quotes, a colon, a digit, a comma."""
+
+_ESCAPE_BYTES = 5
+"""What it takes more if one character of its name is spelt with an escape."""
+
+
+def _check_once(text: bytes, values: Members, once: frozenset[str], *, inside: str) -> None:
+    """Raises InvalidRequest if a key of `once` stands twice in an object. values: as decoded from it."""
+    over = len(text) - _compact_bytes(values)
+    if over > _MEMBER_BYTES and not _surely_once(text, once & values.keys(), over):
+        _spans(text, values, once, inside=inside)
+
+
+def _surely_once(text: bytes, names: Set[str], over: int) -> bool:
+    """Is it certain, at little cost, that none of these keys stands twice? False: it is to be looked at.
+
+    over: bytes of the text that the members do not account for: a second one can only be there.
+    """
+    if len(text) > SEARCHED_BYTES_MAX:
+        return False
+    for name in names:
+        if over >= len(name) + _MEMBER_BYTES and text.count(b'"%b"' % name.encode()) != 1:
+            return False
+        if over >= len(name) + _MEMBER_BYTES + _ESCAPE_BYTES and b"\\u" in text:
+            return False
+    return True
+
+
+def _compact_bytes(values: Members) -> int:
+    """How long an object of these members is at least: no spaces, and keys of ASCII spelt as they are."""
+    return sum(map(len, values.values())) + len("".join(values)) + 4 * len(values) + (1 if values else 2)
 
 
 # -- spans of the members of one object, in a text that is known to be JSON
@@ -191,10 +237,21 @@ _SPACE = rb"[ \t\r\n]*+"
 _KEY = re.compile(_SPACE + b"[{,]" + _SPACE + b"(" + _STRING + b")" + _SPACE + b":" + _SPACE, re.DOTALL)
 _FLAT_VALUE = re.compile(_STRING + rb'|[^"{}\[\],\s]++', re.DOTALL)
 _STRUCTURE = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
-_EMPTY_OBJECT = re.compile(rb"\{" + _SPACE + rb"\}")
 
 
-def _spans(text: bytes, values: _Values, once: Set[str], *, inside: str) -> dict[str, Span]:
+def _span_of(body: bytes, values: Members, wanted: str) -> Span:
+    """Where the value of a member is that stands once."""
+    if len(body) == _compact_bytes(values):
+        at = 1
+        for name, raw in values.items():
+            start = at + len(name) + 3
+            at = start + len(raw) + 1
+            if name == wanted:
+                return start, at - 1
+    return _spans(body, values, frozenset(), inside="")[wanted]
+
+
+def _spans(text: bytes, values: Members, once: Set[str], *, inside: str) -> dict[str, Span]:
     """The members' values by key; those of `once` may stand once only.
 
     text: an object. values: as decoded from it, in the order of its keys. If each value is where the key behind

@@ -10,7 +10,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = ["metering", "backends", "gateway"]  # each may import those before it
 TOP_LEVEL = {"gateway", "backends", "metering", "deploy", "tests", "grafana"}
 PURE = {
-    "backends.catalog", "backends.dialects", "backends.errors", "backends.health", "backends.identity",
+    "backends.answers", "backends.catalog", "backends.dialects", "backends.errors", "backends.health",
+    "backends.identity",
     "backends.model", "backends.reader", "backends.retry_after", "backends.sse",
     "backends.simulator.answers", "backends.simulator.asks",
     "backends.simulator.engine", "backends.simulator.faults", "backends.simulator.log", "backends.simulator.metrics",
