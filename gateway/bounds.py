@@ -1,0 +1,141 @@
+"""How long a client's connection may take over what it does, and how late the loop may be. Pure.
+
+    IDLE ─▶ HEAD ─▶ BODY ─▶ ANSWER ─▶ IDLE …       a connection, as the bytes of its client move it
+     idle_s  head_s  body_s   no deadline of its own: the call has one
+                     and 1 s for each body_bytes_per_s_min that came
+
+Beside that, what waits to be sent must grow less at times: a client that takes nothing for write_stall_s is gone.
+A connection notes only that it entered a phase; one sweep a second gives that a time, so no request reads a clock.
+"""
+
+import enum
+
+import msgspec
+
+from gateway.config import Bounds
+from metering.units import NS_PER_S
+
+
+class Phase(enum.Enum):
+    """What is expected of a client next."""
+
+    IDLE = "idle"  # a request, or nothing
+    HEAD = "head"  # the rest of a request's head
+    BODY = "body"  # the rest of its body
+    ANSWER = "answer"  # to take its answer
+
+
+class Late(enum.Enum):
+    """Which deadline a client has let pass."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+    STALLED = "stalled"
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """The deadlines of a connection."""
+
+    idle_ns: int
+    head_ns: int
+    body_ns: int
+    body_bytes_per_s_min: int
+    write_stall_ns: int
+
+    @classmethod
+    def of(cls, bounds: Bounds) -> "Patience":
+        """As configured."""
+        return cls(
+            idle_ns=round(bounds.idle_s * NS_PER_S),
+            head_ns=round(bounds.head_s * NS_PER_S),
+            body_ns=round(bounds.body_s * NS_PER_S),
+            body_bytes_per_s_min=bounds.body_bytes_per_s_min,
+            write_stall_ns=round(bounds.write_stall_s * NS_PER_S),
+        )
+
+    def body_time_ns(self, body_bytes: int) -> int:
+        """How long a body may take of which so much has come."""
+        return self.body_ns + body_bytes * NS_PER_S // self.body_bytes_per_s_min
+
+
+class Watch:
+    """What is known of one connection's pace. phase: where it is; phase_bytes: what came of its client since."""
+
+    __slots__ = (
+        "_since_ns",
+        "_turn",
+        "_turn_seen",
+        "_unsent_bytes",
+        "_unsent_since_ns",
+        "phase",
+        "phase_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.phase = Phase.IDLE
+        self.phase_bytes = 0
+        self._turn = 1  # grows with each phase entered
+        self._turn_seen = 0
+        self._since_ns = 0
+        self._unsent_bytes = 0
+        self._unsent_since_ns = 0
+
+    def enter(self, phase: Phase) -> None:
+        """The client's bytes, or the end of its answer, brought it here."""
+        self.phase = phase
+        self.phase_bytes = 0
+        self._turn += 1
+
+    def look(self, patience: Patience, now_ns: int, *, unsent_bytes: int, heard: bool) -> Late | None:
+        """Look at it once more; has it let a deadline pass? A phase begins when it is first seen.
+
+        now_ns: monotonic. unsent_bytes: what waits to be sent to it. heard: its bytes are read as they come; while
+        they are not (it sends its next request during an answer), it is not late with more.
+        """
+        if not 0 < self._unsent_bytes <= unsent_bytes:
+            self._unsent_since_ns = now_ns
+        self._unsent_bytes = unsent_bytes
+        if self._turn != self._turn_seen or not heard:
+            self._turn_seen = self._turn
+            self._since_ns = now_ns
+        if now_ns - self._unsent_since_ns >= patience.write_stall_ns:
+            return Late.STALLED
+        waited_ns = now_ns - self._since_ns
+        match self.phase:
+            case Phase.IDLE if waited_ns >= patience.idle_ns and not unsent_bytes:
+                return Late.IDLE
+            case Phase.HEAD if waited_ns >= patience.head_ns:
+                return Late.HEAD
+            case Phase.BODY if waited_ns >= patience.body_time_ns(self.phase_bytes):
+                return Late.BODY
+        return None
+
+
+class LoopLag:
+    """How late the event loop is: a round that should come at equal intervals says when it came.
+
+    Once is an accident (a pause of the system, a collection of garbage); twice in a row is too much work.
+    """
+
+    def __init__(self, *, interval_ns: int, lag_ns_max: int) -> None:
+        self._interval_ns = interval_ns
+        self._lag_ns_max = lag_ns_max
+        self._due_ns: int | None = None
+        self._last_ns = 0
+        self._worst_ns = 0
+        self.too_late = False
+
+    def tick(self, now_ns: int) -> int:
+        """The round came. returns: by how much it was late."""
+        lag_ns = 0 if self._due_ns is None else max(0, now_ns - self._due_ns)
+        self._due_ns = now_ns + self._interval_ns
+        self.too_late = min(lag_ns, self._last_ns) > self._lag_ns_max
+        self._last_ns = lag_ns
+        self._worst_ns = max(self._worst_ns, lag_ns)
+        return lag_ns
+
+    def take_worst_ns(self) -> int:
+        """The greatest lag since this was last asked."""
+        worst_ns, self._worst_ns = self._worst_ns, 0
+        return worst_ns
