@@ -30,21 +30,27 @@ class Library:
     """A client library.
 
     program: its file in programs/. errors: the class that is raised, by case. fields: where the exception has the
-    error's fields; those that are left out do not reach the application. finish: its words for the ends of answers.
-    api: the path that it asks. can: what it lets an application do; what it cannot is not tested.
+    error's fields; those that are left out do not reach the application. code_as_text: it makes text of a number.
+    finish: its words for the ends of answers. api: the path that it asks. can: what it lets an application do. apis:
+    what else its program does.
     """
 
     name: str
     program: str
     errors: dict[str, str]
     fields: dict[str, str] = dataclasses.field(default_factory=lambda: SAME)
+    code_as_text: bool = False
     finish: dict[str, str | None] = dataclasses.field(default_factory=lambda: {"length": "length"})
     api: str = "/v1/chat/completions"
     can: frozenset[str] = frozenset({"extra", "force_tool", "retries", "timeout"})
+    apis: frozenset[str] = frozenset()
 
     def error(self, case: str) -> dict[str, object]:
         """The fields that its exception has in a case, by the exception's own names."""
-        return {own: FACTS[case][name] for name, own in self.fields.items() if name in FACTS[case]}
+        facts = FACTS[case]
+        if self.code_as_text and isinstance(facts["code"], int):
+            facts = facts | {"code": str(facts["code"])}
+        return {own: facts[name] for name, own in self.fields.items() if name in facts}
 
 
 OPENAI_PYTHON = Library(
@@ -54,10 +60,13 @@ OPENAI_PYTHON = Library(
         "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
         "cut": "APIError", "timeout": "APITimeoutError",
     },
+    code_as_text=True,
+    apis=frozenset({"responses", "stream_responses", "completion", "embed", "models"}),
 )  # fmt: skip
 OPENAI_NODE = dataclasses.replace(
     OPENAI_PYTHON, name="openai-node", program="openai_node.mjs",
     errors=OPENAI_PYTHON.errors | {"timeout": "APIConnectionTimeoutError"},
+    code_as_text=False,
 )  # fmt: skip
 AI_SDK = Library(
     "ai-sdk", "ai_sdk.mjs",
@@ -71,6 +80,7 @@ LANGCHAIN = Library(
         "too_long": "OpenAIContextOverflowError", "failed": "OpenAIAPIError", "cut": "APIError",
         "timeout": "OpenAITimeoutError",
     },
+    code_as_text=True,
 )  # fmt: skip
 PYDANTIC_AI = Library(
     "pydantic-ai", "pydantic_ai_model.py",
@@ -81,6 +91,7 @@ PYDANTIC_AI = Library(
         "timeout": "ModelTimeoutError",
     },
     fields={"status_code": "status_code", "code": "provider_error_code", "type": "provider_error_type"},
+    code_as_text=True,
 )  # fmt: skip
 LITELLM = Library(
     "litellm", "litellm_sdk.py",
@@ -108,6 +119,7 @@ ANTHROPIC = Library(
     fields={"status_code": "status_code"},
     finish={"length": "max_tokens"},
     api="/v1/messages",
+    apis=frozenset({"count"}),
 )  # fmt: skip
 
 LIBRARIES = (OPENAI_PYTHON, OPENAI_NODE, AI_SDK, LANGCHAIN, PYDANTIC_AI, LITELLM, LLM, ANTHROPIC)

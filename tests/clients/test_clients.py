@@ -18,7 +18,6 @@ TOO_MANY_TOKENS = 1_000_000
 REFUSALS = {
     "bad_key": {"key": "wb-" + "0" * 64},
     "unknown_model": {"model": "nope"},
-    "bad_parameter": {"extra": {"n": "two"}},
     "too_long": {"max_tokens": TOO_MANY_TOKENS},
 }
 """What an order has to be for the gateway to refuse it."""
@@ -38,20 +37,22 @@ class Application:
         given = {"base_url": self.scene.base_url, "key": self.scene.gateway.keys["acme"], "model": "m1"}
         return self.program.ask(do, **(given | {"request_id": request_id} | order)), request_id
 
-    def needs(self, *abilities: str) -> None:
-        missing = set(abilities) - self.library.can
-        if missing:
-            pytest.skip(f"{self.library.name} cannot: {', '.join(sorted(missing))}")
-
 
 @pytest.fixture(scope="module", params=LIBRARIES, ids=lambda library: library.name)
 def application(
     request: pytest.FixtureRequest, scene: Scene, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Application]:
+    """Each library in turn, or those that a test names with `only`."""
     library: Library = request.param
     log: pathlib.Path = tmp_path_factory.mktemp(library.name) / "stderr.log"
     with process.running(library.program, log) as program:
         yield Application(library, program, scene)
+
+
+def only(ability: str) -> pytest.MarkDecorator:
+    """For a test of the libraries that let an application do this, or whose programs know this API."""
+    able = [library for library in LIBRARIES if ability in library.can | library.apis]
+    return pytest.mark.parametrize("application", able, indirect=True, ids=lambda library: library.name)
 
 
 def assert_all_agree(application: Application, view: dict, request_id: str) -> dict:
@@ -66,6 +67,14 @@ def assert_all_agree(application: Application, view: dict, request_id: str) -> d
     assert counts[0] == counts[1] == counts[2]
     assert view["call_id"] in (None, record["call_id"])
     return record
+
+
+def assert_refused(scene: Scene, request_id: str, case: str) -> None:
+    """One `refused` line, and nothing reached a server."""
+    line = scene.refused(request_id)
+    assert (line["status"], line["error_code"]) == (FACTS[case]["status_code"], FACTS[case]["code"])
+    assert scene.calls(request_id) == []
+    assert scene.served(request_id) == []
 
 
 def assert_raised(application: Application, view: dict, case: str) -> None:
@@ -108,21 +117,23 @@ def test_a_tool_is_called(application: Application, do: str) -> None:
 @pytest.mark.parametrize("do", ["chat", "stream"])
 @pytest.mark.parametrize("case", REFUSALS)
 def test_a_refusal_is_the_librarys_own_exception(application: Application, case: str, do: str) -> None:
-    order = REFUSALS[case]
-    if "extra" in order:
-        application.needs("extra")
-    view, request_id = application.ask(do, **order)
+    view, request_id = application.ask(do, **REFUSALS[case])
     assert_raised(application, view, case)
-    line = application.scene.refused(request_id)
-    assert (line["status"], line["error_code"]) == (FACTS[case]["status_code"], FACTS[case]["code"])
-    assert application.scene.calls(request_id) == []
-    assert application.scene.served(request_id) == []
+    assert_refused(application.scene, request_id, case)
 
 
+@only("extra")
+@pytest.mark.parametrize("do", ["chat", "stream"])
+def test_a_bad_parameter_is_the_librarys_own_exception(application: Application, do: str) -> None:
+    view, request_id = application.ask(do, extra={"n": "two"})
+    assert_raised(application, view, "bad_parameter")
+    assert_refused(application.scene, request_id, "bad_parameter")
+
+
+@only("extra")
 @pytest.mark.parametrize("do", ["chat", "stream"])
 def test_a_servers_own_refusal_is_the_same_exception(application: Application, do: str) -> None:
     """vLLM's 4xx pass with its words; its code is a number."""
-    application.needs("extra")
     view, request_id = application.ask(do, extra={"min_tokens": "many"})
     assert_raised(application, view, "rejected")
     record = application.scene.call(request_id)
@@ -144,8 +155,8 @@ def test_leaving_a_stream_stops_the_server(application: Application) -> None:
     eventually(lambda: application.scene.in_flight()["slow"] == 0)
 
 
+@only("timeout")
 def test_giving_up_on_an_answer_stops_the_server(application: Application) -> None:
-    application.needs("timeout")
     view, request_id = application.ask("chat", model="slow", timeout_s=0.5, max_tokens=100)
     assert view["error"]["class"] == application.library.errors["timeout"]
     assert application.scene.closed(request_id)["outcome"] == "aborted"
@@ -167,9 +178,9 @@ def test_a_stream_that_is_cut_is_an_exception_not_an_end(application: Applicatio
     )
 
 
+@only("retries")
 @pytest.mark.parametrize("do", ["chat", "stream"])
 def test_a_failure_before_the_answer_is_an_exception(application: Application, do: str) -> None:
-    application.needs("retries")
     application.scene.simulators["m1"].arm("error_500", times=1)
     view, request_id = application.ask(do, retries=0)
     assert_raised(application, view, "failed")

@@ -61,7 +61,70 @@ async function stream(order, view, more = {}) {
   if (name !== null) view.called(name, called);
 }
 
-const describe = ({ status, code, type, param, requestID }) => ({ status_code: status, code, type, param, request_id: requestID });
+const responseBody = (order) => ({
+  model: order.model,
+  input: order.prompt,
+  max_output_tokens: order.max_tokens,
+  ...order.extra,
+});
+
+async function responses(order, view) {
+  const answer = await client(order).responses.create(responseBody(order), headers(order));
+  view.add(answer.output_text);
+  noteResponse(view, answer);
+}
+
+async function streamResponses(order, view) {
+  const events = await client(order).responses.create({ ...responseBody(order), stream: true }, headers(order));
+  for await (const event of events) {
+    if (event.type === "response.output_text.delta") view.add(event.delta);
+    if (event.type === "response.completed" || event.type === "response.incomplete") {
+      noteResponse(view, event.response);
+    }
+  }
+}
+
+function noteResponse(view, answer) {
+  view.finish = answer.status;
+  view.prompt_tokens = answer.usage.input_tokens;
+  view.completion_tokens = answer.usage.output_tokens;
+}
+
+async function completion(order, view) {
+  const answer = await client(order).completions.create(
+    { model: order.model, prompt: order.prompt, max_tokens: order.max_tokens },
+    headers(order),
+  );
+  const [choice] = answer.choices;
+  view.add(choice.text);
+  view.finish = choice.finish_reason;
+  view.prompt_tokens = answer.usage.prompt_tokens;
+  view.completion_tokens = answer.usage.completion_tokens;
+}
+
+// The library asks for base64 by itself, and gives numbers.
+async function embed(order, view) {
+  const answer = await client(order).embeddings.create(
+    { model: order.model, input: [order.prompt, "And three lakes."] },
+    headers(order),
+  );
+  view.vectors = answer.data.map((one) => one.embedding);
+  view.prompt_tokens = answer.usage.prompt_tokens;
+  view.completion_tokens = 0;
+}
+
+async function models(order, view) {
+  const api = client(order).models;
+  for await (const { id } of api.list(headers(order))) view.add((await api.retrieve(id, headers(order))).id);
+}
+
+const describe = ({ status, code, type, param, requestID }) => ({
+  status_code: status,
+  code,
+  type,
+  param,
+  request_id: requestID,
+});
 
 await serve(
   {
@@ -69,6 +132,11 @@ await serve(
     stream,
     tools: (order, view) => chat(order, view, TOOLS),
     stream_tools: (order, view) => stream(order, view, TOOLS),
+    responses,
+    stream_responses: streamResponses,
+    completion,
+    embed,
+    models,
   },
   describe,
 );

@@ -19,6 +19,7 @@ class View {
   completion_tokens = null;
   tool = null;
   call_id = null;
+  vectors = null;
   error = null;
 
   add(text) {

@@ -7,6 +7,7 @@ A view is what the library made of an answer, in words that all libraries share:
     prompt_tokens, …        the usage that the library tells
     tool                    name and arguments of the tool that was called
     call_id                 of the gateway's header, where the library shows headers
+    vectors                 embeddings, where they were asked for
     error                   the exception: class, its bases, and the fields that the library put into it
 """
 
@@ -74,6 +75,7 @@ class View:
     completion_tokens: int | None = None
     tool: dict[str, Any] | None = None
     call_id: str | None = None
+    vectors: list[list[float]] | None = None
     error: dict[str, Any] | None = None
 
     def add(self, text: str | None) -> None:
