@@ -79,10 +79,6 @@ class EncodingUnknown(WrongMediaType):
     """A body in an encoding that is not read here."""
 
 
-class EncodingUnknown(WrongMediaType):
-    """A body in an encoding that is not read here."""
-
-
 class UnknownKey(GatewayError):
     """No key, or one we do not know."""
 
@@ -92,12 +88,6 @@ class UnknownKey(GatewayError):
 
 class ScopeMissing(GatewayError):
     """A known key without the scope that this path needs."""
-
-    status, type = http.HTTPStatus.FORBIDDEN, "invalid_request_error"
-
-
-class OriginNotAllowed(GatewayError):
-    """A page of an origin that the configuration does not name."""
 
     status, type = http.HTTPStatus.FORBIDDEN, "invalid_request_error"
 
