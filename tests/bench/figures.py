@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.bench.measure import Sample
-from tests.bench.ours import NAME as OURS
+from tests.bench.samples import DIRECT, OURS, Sample
 from tests.bench.scenarios import COMPARED, SCENARIOS, Scenario
 
 
@@ -61,7 +60,7 @@ IDLE_MIB = 60.0
 STREAM_KIB = 20.0
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True):
     """One promise and how it stands."""
 
     promise: str
@@ -143,12 +142,17 @@ def ratios(table: Table, *, measured_only: bool = False) -> dict[str, dict[str, 
     return found
 
 
+def stream_kib(opened: Figures) -> float:
+    """What one open stream takes, by what the memory has grown with all of them open."""
+    return (opened.pss_max_kib - opened.pss_before_kib) / SCENARIOS["open"].connections
+
+
 def verdicts(table: Table) -> list[Verdict]:
     """How the other promises stand, as far as they were measured."""
     found = []
     hot = table.get("hot", {})
-    if {OURS, "nginx", "direct"} <= hot.keys():
-        direct = hot["direct"].latency_p50_us
+    if {OURS, "nginx", DIRECT} <= hot.keys():
+        direct = hot[DIRECT].latency_p50_us
         added = {name: hot[name].latency_p50_us - direct for name in (OURS, "nginx")}
         ratio = added[OURS] / added["nginx"]
         found.append(Verdict("added p50, one hot connection, of nginx's", ADDED_P50_OF_NGINX, ratio))
@@ -157,7 +161,5 @@ def verdicts(table: Table) -> list[Verdict]:
         ratio = paced[OURS].ttft_p99_us / paced["nginx"].ttft_p99_us
         found.append(Verdict("TTFT p99, 100 paced streams, of nginx's", TTFT_P99_OF_NGINX, ratio))
     if OURS in table.get("open", {}):
-        one = table["open"][OURS]
-        grown = (one.pss_max_kib - one.pss_before_kib) / SCENARIOS["open"].connections
-        found.append(Verdict("KiB an open stream", STREAM_KIB, grown))
+        found.append(Verdict("KiB an open stream", STREAM_KIB, stream_kib(table["open"][OURS])))
     return found

@@ -10,54 +10,23 @@ import msgspec
 from tests.bench import proc
 from tests.bench.cache import BIN, CACHE
 from tests.bench.process import BenchError
+from tests.bench.samples import Load, Sample, faults
 from tests.bench.scenarios import Scenario, body
 from tests.bench.targets import Target
 
 WARM_UP_REQUESTS = 64
+SLOW_MS = 1000
+"""Streams as slow as these are not warmed up for: it would take as long as the measurement."""
 SETTLE_S = 0.3
 """After the load, before CPU time is read: what a gateway does behind its answers (folds, syncs, logs) counts."""
 MEMORY_EACH_S = 0.25
 LOAD_S_MAX = 180
 
 
-class Load(msgspec.Struct, frozen=True):
-    """What the load generator says (native/load.c)."""
-
-    sent: int
-    requests: int
-    errors: int
-    events: int
-    done: int
-    usage: int
-    seconds: float
-    latency_p50_us: float
-    latency_p99_us: float
-    ttft_p50_us: float
-    ttft_p99_us: float
-
-
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement, as it is kept. cpu_us: by what a process is. faults: why it does not count; empty if it does.
-
-    pss_*_kib: of the whole tree, before the load and at most during it. records: that ours added to its journal.
-    """
-
-    target: str
-    scenario: str
-    repetition: int
-    load: Load
-    cpu_us: dict[str, float]
-    pss_before_kib: int
-    pss_max_kib: int
-    records: int | None = None
-    faults: tuple[str, ...] = ()
-
-
 def measure(target: Target, scenario: Scenario, repetition: int) -> Sample:
     """Warm up, send, wait for the books. Raises BenchError if the load generator fails."""
-    run_load(
-        target, scenario, requests=WARM_UP_REQUESTS if not scenario.pace_ms else scenario.connections // 10
-    )
+    if scenario.pace_ms < SLOW_MS:
+        run_load(target, scenario, requests=WARM_UP_REQUESTS)
     if target.books is not None:
         target.books.count()
     before = cpu_ns(target)
@@ -77,22 +46,6 @@ def measure(target: Target, scenario: Scenario, repetition: int) -> Sample:
         records=None if outcomes is None else sum(outcomes.values()),
         faults=faults(scenario, load, outcomes),
     )
-
-
-def faults(scenario: Scenario, load: Load, outcomes: dict[str, int] | None) -> tuple[str, ...]:
-    """Why a measurement does not count. outcomes: of the journal's new records; None: it is a peer's."""
-    found = []
-    if load.errors:
-        found.append(f"{load.errors} of {load.sent} requests failed")
-    if load.usage != load.requests:
-        found.append(f"usage in {load.usage} of {load.requests} answers")
-    if scenario.streamed and load.done != load.requests:
-        found.append(f"[DONE] in {load.done} of {load.requests} streams")
-    if load.events != scenario.events * load.requests:
-        found.append(f"{load.events} events, not {scenario.events * load.requests}")
-    if outcomes is not None and outcomes != {"completed": load.sent}:
-        found.append(f"{load.sent} requests, and in the journal {outcomes}")
-    return tuple(found)
 
 
 def run_load(target: Target, scenario: Scenario, *, requests: int, memory: bool = False) -> tuple[Load, int]:

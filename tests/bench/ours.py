@@ -15,7 +15,6 @@ from tests.bench import proc
 from tests.bench.cache import ROOT
 from tests.bench.process import BenchError, ask, eventually
 
-NAME = "ours"
 KEY = "wb-" + "0123456789abcdef" * 4
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 FOLDED_S = 15.0

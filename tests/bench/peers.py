@@ -125,7 +125,7 @@ def launch_router(name: str, program: pathlib.Path, place: Place) -> Launch:
 
 
 def launch_portkey(program: pathlib.Path, place: Place) -> Launch:
-    preload = (PEERS / "portkey-mutable-headers.mjs").as_uri()
+    preload = (PEERS / "portkey/mutable-headers.mjs").as_uri()
     return Launch(
         ["node", "--import", preload, program, f"--port={place.port}", "--headless"],
         {"NODE_ENV": "production"},

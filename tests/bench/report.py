@@ -4,10 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tests.bench import figures as fig
-from tests.bench.figures import Figures, Table
-from tests.bench.ours import NAME as OURS
-from tests.bench.scenarios import COMPARED, SCENARIOS
+from tests.bench.figures import PROMISED, Bound, Figures, Table, Verdict, stream_kib
+from tests.bench.samples import DIRECT, OURS
+from tests.bench.scenarios import COMPARED
+
+NOT_MEASURED = "not measured"
+TIMES_LESS_BELOW = 0.2
+Ratios = Mapping[str, Mapping[str, float]]
+"""scenario → peer → ours ÷ theirs."""
 
 COMPARED_TITLES = {
     "json": "per request, JSON",
@@ -41,7 +45,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ratios_measured: dict[str, dict[str, float]]
     medians: dict[str, dict[str, Figures]]
     idle: dict[str, dict[str, Idle]]
-    promises: tuple[fig.Verdict, ...]
+    promises: tuple[Verdict, ...]
     records: int
     requests: int
     faults: tuple[str, ...] = ()
@@ -67,31 +71,27 @@ def rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
         return ""
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
 
-    def line(cells: Sequence[str]) -> str:
-        first, *rest = (
-            cell.ljust(width) if not index else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "| " + " | ".join([first, *rest]) + " |"
-
-    rule = (
-        "|"
-        + "|".join("-" * (width + 1) + ("-" if not index else ":") for index, width in enumerate(widths))
-        + "|"
-    )
-    return "\n".join([line(head), rule, *map(line, body)])
+    lines = [_line(head, widths), _rule(widths), *(_line(cells, widths) for cells in body)]
+    return "\n".join(lines)
 
 
-def bound(limit: float) -> str:
-    """A bound on a ratio as people say it: ≤ 1.5 ×, or 30 × less."""
-    return f"≤ {limit:g} ×" if limit >= 0.1 and limit not in (1 / 5,) else f"{1 / limit:.0f} × less"
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """The first column is words, the others are figures, at the right."""
+    padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    return "| " + " | ".join([cells[0].ljust(widths[0]), *padded[1:]]) + " |"
+
+
+def _rule(widths: Sequence[int]) -> str:
+    first, *rest = ("-" * width for width in widths)
+    return f"|-{first}-|" + "".join(f"-{dashes}:|" for dashes in rest)
 
 
 def times(ratio: float) -> str:
-    return f"{ratio:.2f} ×" if ratio >= 0.1 else f"{1 / ratio:.0f} × less"
+    """A ratio as people say it: 1.50 ×, or 30 × less."""
+    return f"{ratio:.3g} ×" if ratio > TIMES_LESS_BELOW else f"{1 / ratio:.3g} × less"
 
 
-def verdict(ratio: float, promised: fig.Bound) -> str:
+def verdict(ratio: float, promised: Bound) -> str:
     """FAIL, PASS, or PASS and the goal too."""
     if ratio > promised.must:
         return "FAIL"
@@ -110,51 +110,51 @@ def _heading(result: Result) -> str:
 
 
 def _cost(table: Table, missing: Mapping[str, float]) -> str:
-    head = [
-        "CPU µs, median",
-        *(COMPARED_TITLES[name] for name in COMPARED if name in table),
-        "spread %",
-        "requests/s",
-    ]
+    compared = [name for name in COMPARED if name in table]
+    head = ["CPU µs, median", *(COMPARED_TITLES[name] for name in compared), "spread %", "requests/s"]
     body = []
-    for target in _targets(table):
-        cells = [
-            f"{_figure(table, name, target, 'measured_us'):.2f}" if target in table[name] else "–"
-            for name in COMPARED
-            if name in table
-        ]
-        spreads = [table[name][target].spread for name in COMPARED if target in table.get(name, {})]
-        speed = f"{table['json'][target].requests_per_s:,.0f}" if target in table.get("json", {}) else "–"
-        body.append([target, *cells, f"{100 * max(spreads, default=0):.0f}", speed])
-        if target == OURS and missing:
-            totals = [
-                f"{_figure(table, name, target, 'total_us'):.2f}" if target in table[name] else "–"
-                for name in COMPARED
-                if name in table
+    for target in _targets(table, compared):
+        found = [table[name].get(target) for name in compared]
+        spread = max(one.spread for one in found if one is not None)
+        json = table.get("json", {}).get(target)
+        speed = f"{json.requests_per_s:,.0f}" if json else "–"
+        body.append(
+            [
+                target,
+                *(f"{one.measured_us:.2f}" if one else "–" for one in found),
+                f"{100 * spread:.0f}",
+                speed,
             ]
-            body.append([f"{OURS} + missing", *totals, "", ""])
+        )
+        if target == OURS and missing:
+            body.append(
+                [f"{OURS} + missing", *(f"{one.total_us:.2f}" if one else "–" for one in found), "", ""]
+            )
+    if not body:
+        return ""
     not_built = ", ".join(f"{feature} {us:g}" for feature, us in missing.items())
     note = f"\n\nmissing_us: {sum(missing.values()):g} a request ({not_built})" if missing else ""
-    return rows(head, body) + note if body else ""
+    return rows(head, body) + note
 
 
-def _ratios(ratios: Mapping[str, Mapping[str, float]], measured: Mapping[str, Mapping[str, float]]) -> str:
+def _ratios(ratios: Ratios, measured: Ratios) -> str:
     body = []
-    for peer, promised in fig.PROMISED.items():
+    for peer, promised in PROMISED.items():
         cells = [
             _cell(ratios[name][peer], measured[name][peer], promised[name])
             if peer in ratios.get(name, {})
-            else "not measured"
+            else NOT_MEASURED
             for name in COMPARED
         ]
-        if any(cell != "not measured" for cell in cells):
+        if set(cells) != {NOT_MEASURED}:
             body.append([peer, *cells])
     return rows(["ours ÷ theirs, missing included", *(COMPARED_TITLES[name] for name in COMPARED)], body)
 
 
-def _cell(ratio: float, measured: float, promised: fig.Bound) -> str:
-    goal = f", goal {bound(promised.goal)}" if promised.goal is not None else ""
-    return f"{times(ratio)} (measured {times(measured)}) {verdict(ratio, promised)}: must {bound(promised.must)}{goal}"
+def _cell(ratio: float, measured: float, promised: Bound) -> str:
+    goal = f", goal {times(promised.goal)}" if promised.goal is not None else ""
+    found = f"{times(ratio)} (measured {times(measured)})"
+    return f"{found} {verdict(ratio, promised)}: must {times(promised.must)}{goal}"
 
 
 def _by_role(table: Table) -> str:
@@ -172,53 +172,36 @@ def _by_role(table: Table) -> str:
 
 
 def _latency(table: Table) -> str:
-    hot, paced = table.get("hot", {}), table.get("paced", {})
-    direct = hot.get("direct")
+    head = [
+        "latency", "one hot connection: added p50 µs", "added p99 µs",
+        "100 paced streams: TTFT p50 ms", "TTFT p99 ms",
+    ]  # fmt: skip
     body = []
-    for target in _targets({name: table[name] for name in ("hot", "paced") if name in table}):
+    for target in _targets(table, ("hot", "paced")):
+        hot, direct = (table.get("hot", {}).get(name) for name in (target, DIRECT))
+        paced = table.get("paced", {}).get(target)
         added = ["–", "–"]
-        if direct is not None and target in hot:
-            added = [
-                f"{hot[target].latency_p50_us - direct.latency_p50_us:.0f}",
-                f"{hot[target].latency_p99_us - direct.latency_p99_us:.0f}",
-            ]
-        ttft = ["–", "–"]
-        if target in paced:
-            ttft = [f"{paced[target].ttft_p50_us / 1e3:.1f}", f"{paced[target].ttft_p99_us / 1e3:.1f}"]
+        if hot and direct:
+            p50, p99 = hot.latency_p50_us - direct.latency_p50_us, hot.latency_p99_us - direct.latency_p99_us
+            added = [f"{p50:.0f}", f"{p99:.0f}"]
+        ttft = [f"{paced.ttft_p50_us / 1e3:.1f}", f"{paced.ttft_p99_us / 1e3:.1f}"] if paced else ["–", "–"]
         body.append([target, *added, *ttft])
-    return rows(
-        [
-            "latency",
-            "one hot connection: added p50 µs",
-            "added p99 µs",
-            "100 paced streams: TTFT p50 ms",
-            "TTFT p99 ms",
-        ],
-        body,
-    )
+    return rows(head, body)
 
 
 def _memory(table: Table, idle: Mapping[str, Mapping[str, Idle]]) -> str:
+    head = ["memory", "idle: PSS MiB", "RSS MiB by process", "1,000 open streams: PSS MiB", "KiB a stream"]
     body = []
-    opened = table.get("open", {})
     for target, roles in idle.items():
-        cells = [
-            f"{sum(one.pss_kib for one in roles.values()) / 1024:.0f}",
-            ", ".join(f"{role} {one.rss_kib / 1024:.0f}" for role, one in roles.items()),
-        ]
-        if target in opened:
-            one = opened[target]
-            grown = (one.pss_max_kib - one.pss_before_kib) / SCENARIOS["open"].connections
-            cells += [f"{one.pss_max_kib / 1024:.0f}", f"{grown:.1f}"]
-        else:
-            cells += ["–", "–"]
-        body.append([target, *cells])
-    return rows(
-        ["memory", "idle: PSS MiB", "RSS MiB by process", "1,000 open streams: PSS MiB", "KiB a stream"], body
-    )
+        pss_mib = sum(one.pss_kib for one in roles.values()) / 1024
+        by_role = ", ".join(f"{role} {one.rss_kib / 1024:.0f}" for role, one in roles.items())
+        opened = table.get("open", {}).get(target)
+        streams = [f"{opened.pss_max_kib / 1024:.0f}", f"{stream_kib(opened):.1f}"] if opened else ["–", "–"]
+        body.append([target, f"{pss_mib:.0f}", by_role, *streams])
+    return rows(head, body)
 
 
-def _promises(promises: Sequence[fig.Verdict]) -> str:
+def _promises(promises: Sequence[Verdict]) -> str:
     body = [
         [one.promise, f"{one.value:.2f}", f"≤ {one.bound:g}", "PASS" if one.kept else "FAIL"]
         for one in promises
@@ -226,12 +209,7 @@ def _promises(promises: Sequence[fig.Verdict]) -> str:
     return rows(["other promises", "ours", "must", ""], body)
 
 
-def _targets(table: Table) -> list[str]:
-    """In the order of the first scenario that has them; without `direct`, which has no process."""
-    return [
-        name for name in dict.fromkeys(target for row in table.values() for target in row) if name != "direct"
-    ]
-
-
-def _figure(table: Table, scenario: str, target: str, field: str) -> float:
-    return float(getattr(table[scenario][target], field))
+def _targets(table: Table, scenarios: Sequence[str]) -> list[str]:
+    """Who was measured in one of these; without `direct`, which has no process."""
+    named = dict.fromkeys(target for name in scenarios for target in table.get(name, {}))
+    return [target for target in named if target != DIRECT]

@@ -1,6 +1,7 @@
 """What is measured: started, waited for, and asked about its processes."""
 
 import contextlib
+import fcntl
 import importlib.metadata
 import json
 import pathlib
@@ -20,12 +21,11 @@ from tests.bench.process import (
     free_port,
     running,
 )
+from tests.bench.samples import DIRECT, OURS
 from tests.bench.scenarios import COMPARED, SCENARIOS, body
 
 READY_S = 90.0
 MODELS = sorted({scenario.model for scenario in SCENARIOS.values()})
-DIRECT = "direct"
-"""The mock without a gateway before it: what latencies are added to."""
 
 
 class Target(NamedTuple):
@@ -42,20 +42,21 @@ class Target(NamedTuple):
         """Its processes now and what each is: of a peer all are `gateway`."""
         if self.root is None:
             return {}
-        if self.name != ours.NAME:
+        if self.name != OURS:
             return dict.fromkeys(proc.tree(self.root), "gateway")
         return {pid: ours.role(proc.command_line(pid)) for pid in proc.tree(self.root)}
 
 
 def known() -> list[str]:
     """Names of all that can be measured, as they are shown."""
-    return [ours.NAME, *peers.ALL]
+    return [OURS, *peers.ALL]
 
 
 @contextlib.contextmanager
 def started(names: Iterable[str]) -> Iterator[list[Target]]:
     """The mock, and before it each of these. Those that are not installed are left out, with a line that says so."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_alone())
         run = CACHE / "run"
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir(parents=True)
@@ -64,7 +65,7 @@ def started(names: Iterable[str]) -> Iterator[list[Target]]:
         for name in names:
             directory = run / name
             directory.mkdir()
-            if name == ours.NAME:
+            if name == OURS:
                 found.append(stack.enter_context(_ours(directory, mock)))
             elif (program := peers.ALL[name].program()) is None:
                 print(f"{name}: not installed (python -m tests.bench.install {name})", flush=True)
@@ -73,6 +74,19 @@ def started(names: Iterable[str]) -> Iterator[list[Target]]:
         for target in found:
             _wait_ready(target)
         yield found
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other run of this cache goes on: two at once would measure each other."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another run goes on; this one waits for its end", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager
@@ -94,7 +108,7 @@ def _ours(directory: pathlib.Path, mock: int) -> Iterator[Target]:
     command: list[str | pathlib.Path] = [*ours.COMMAND, file]
     with running(command, directory / "log", core=GATEWAY_CORE, env=ours.ENV, cwd=ROOT) as child:
         headers = {"authorization": f"Bearer {ours.KEY}"}
-        yield Target(ours.NAME, version(), port, headers, child.pid, ours.Books(state_dir))
+        yield Target(OURS, version(), port, headers, child.pid, ours.Books(state_dir))
 
 
 @contextlib.contextmanager
