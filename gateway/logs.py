@@ -3,18 +3,37 @@
     log(logger, logging.WARNING, "attempt failed", backend=b.name, error=error.reason)
     {"at":"2026-11-28T01:22:03.123Z","level":"warning","event":"attempt failed","backend":"inf2-a",…}
 
-`log` itself is in metering/logs.py, for all layers.
+`log` itself is in metering/logs.py, for all layers. What looks like a secret is masked in every line: an exception's
+message, of a library or of ours, may hold one.
 """
 
 import datetime
 import json
 import logging
+import re
 from typing import Any, TextIO
 
 import msgspec
 
 from metering.logs import FACTS
 from metering.logs import log as log
+
+_QUOTE = r"""\\?["']?"""  # a quote may stand escaped within JSON
+_NAMES = "password|passwd|secret|api[_-]?key|authorization"
+_SECRETS = (
+    (re.compile(r"(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]+"), r"\1 ***"),
+    (re.compile(rf"""(?i)((?:{_NAMES}){_QUOTE}\s*[=:]\s*{_QUOTE})[^\s"'\\,;&)]+"""), r"\1***"),
+    (re.compile(r"\bwb-[A-Za-z0-9]{8,}"), "wb-***"),
+    (re.compile(r"""(://)[^/\s"'@]*@"""), r"\1***@"),
+)
+"""Authorization headers, `password=…` and its kin, our own keys, a URL's user and password."""
+
+
+def masked(text: str) -> str:
+    """The text without what looks like a secret in it."""
+    for pattern, shown in _SECRETS:
+        text = pattern.sub(shown, text)
+    return text
 
 
 def set_up(stream: TextIO, *, level: int = logging.INFO, **facts: Any) -> None:
@@ -49,7 +68,7 @@ class JsonLines(_Lines):
             "event": record.getMessage(),
             "logger": record.name,
         }
-        return msgspec.json.encode(line | self.facts_of(record), enc_hook=str).decode()
+        return masked(msgspec.json.encode(line | self.facts_of(record), enc_hook=str).decode())
 
 
 class TextLines(_Lines):
@@ -61,7 +80,7 @@ class TextLines(_Lines):
         traceback = facts.pop("traceback", None)
         words = [_moment(record.created)[11:-1], record.levelname.lower(), record.getMessage()]
         words += [f"{name}={_word(value)}" for name, value in facts.items()]
-        return " ".join(words) + (f"\n{traceback}" if traceback else "")
+        return masked(" ".join(words) + (f"\n{traceback}" if traceback else ""))
 
 
 def _word(value: Any) -> str:

@@ -96,3 +96,34 @@ def test_set_up_again_replaces_the_stream() -> None:
     log(logger, logging.INFO, "once")
     assert first.getvalue() == ""
     assert len(lines(second)) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("db password=abc", "db password=***"),
+        ("passwd: abc, user x", "passwd: ***, user x"),
+        ('{"api_key": "abc", "x": 1}', '{"api_key": "***", "x": 1}'),
+        ("{'secret': 'abc'}", "{'secret': '***'}"),
+        ("Bearer abc.def-1=", "Bearer ***"),
+        ("key wb-0123456789abcdef", "key wb-***"),
+        ("redis://user:abc@store:6379/0", "redis://***@store:6379/0"),
+        ("the password is wrong; 3 keys, authorization failed", None),
+        ("http://store:6379/a@b", None),
+        ("the id of wb-1", None),
+    ],
+)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_looks_like_a_secret_is_masked(said: str, written: str | None, terminal: bool) -> None:
+    logs.set_up(out := Terminal() if terminal else io.StringIO())
+    try:
+        raise RuntimeError(said)
+    except RuntimeError as error:
+        log(logger, logging.ERROR, "fault", error=error)
+        logger.exception("again")
+    if terminal:
+        assert written is None or out.getvalue().count("***") == 2
+        return
+    first, again = lines(out)
+    assert first["error"] == (written or said)
+    assert str(again["traceback"]).endswith(f"RuntimeError: {written or said}")

@@ -116,6 +116,20 @@ def bodies_logged() -> None:
     openai_api.read_ask = read_and_log
 
 
+def fault_with_a_secret() -> None:
+    """A fault of ours whose message holds what nobody may read."""
+    from backends.upstream import Upstream
+
+    send = Upstream.send
+
+    def send_or_fail(upstream: Upstream, method: str, *more: object) -> object:
+        if method == "POST":
+            raise RuntimeError("db password=abc")
+        return send(upstream, method, *more)
+
+    Upstream.send = send_or_fail
+
+
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
 
@@ -142,5 +156,6 @@ MUTATIONS = {
         disk_full,
         events_cut_at_reads,
         bodies_logged,
+        fault_with_a_secret,
     )
 }
