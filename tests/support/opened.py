@@ -8,6 +8,8 @@ import time
 from tests.support import captures
 
 READ_BYTES = 65_536
+ANSWER_S_MAX = 15.0
+"""Between two reads."""
 
 
 class Opened:
@@ -23,11 +25,10 @@ class Opened:
             "content-type: application/json", "connection: close", f"content-length: {len(data)}",
             *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
         ]  # fmt: skip
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
         self._raw = b""
-        self.ended = False
 
     def __enter__(self) -> "Opened":
         return self
@@ -74,27 +75,27 @@ class Opened:
     def read_until(self, wanted: bytes) -> float:
         """Read until the body holds this; returns the moment (monotonic seconds). Fails at its end."""
         while b"\r\n\r\n" not in self._raw or wanted not in self.body:
-            assert self._more(), (wanted, self._raw[-2000:])
+            assert self.read_some(), (wanted, self._raw[-2000:])
         return time.monotonic()
 
     def read_count(self, wanted: bytes, times: int) -> None:
         """Read until the body holds this so often."""
         while b"\r\n\r\n" not in self._raw or self.body.count(wanted) < times:
-            assert self._more(), (wanted, self._raw[-2000:])
+            assert self.read_some(), (wanted, self._raw[-2000:])
 
     def rest(self) -> bytes:
         """Read to the end of the connection; returns the whole body."""
-        while self._more():
+        while self.read_some():
             pass
         return self.body
 
-    def _more(self) -> bool:
+    def read_some(self) -> bool:
+        """Read what is there, or comes next; False: the connection has ended."""
         try:
             data = self._socket.recv(READ_BYTES)
         except ConnectionResetError:
             data = b""
         self._raw += data
-        self.ended = not data
         return bool(data)
 
     def leave(self) -> None:

@@ -105,12 +105,34 @@ class Reply:
         return json.loads(self.body)["error"]
 
 
+class Lines:
+    """The journal of a gateway that runs: each line is read once, so that looking often costs little."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self._root = root
+        self._offsets: dict[pathlib.Path, int] = {}
+        self._by_kind: dict[str, list[dict]] = collections.defaultdict(list)
+
+    def __getitem__(self, kind: str) -> list[dict]:
+        """All lines of a kind, as of now."""
+        for segment in sorted(self._root.glob("*/[0-9]*.jsonl")):
+            with segment.open("rb") as file:
+                file.seek(self._offsets.get(segment, 0))
+                whole, newline, _torn = file.read().rpartition(b"\n")
+            self._offsets[segment] = self._offsets.get(segment, 0) + len(whole) + len(newline)
+            for line in whole.splitlines():
+                found = json.loads(line)
+                self._by_kind[found["kind"]].append(found)
+        return self._by_kind[kind]
+
+
 class Stage:
     """The gateway, B1 and B2, and what they have written down."""
 
     def __init__(self, gateway: Gateway, b1: Scripted, b2: Scripted) -> None:
         self.gateway = gateway
         self.b1, self.b2 = b1, b2
+        self.lines = Lines(gateway.state_dir / "journal")
 
     def open(self, body: object, *, path: str = CHAT, tenant: str = "acme", **headers: str) -> Opened:
         """Send a request; the answer is the test's to read."""
@@ -124,17 +146,20 @@ class Stage:
 
     def record(self, call_id: str, *, within_s: float = 5.0) -> dict:
         """The one record of a call."""
-        found = eventually(lambda: self._records(call_id), within_s=within_s)
-        assert len(found) == 1
-        return found[0]
-
-    def _records(self, call_id: str) -> list[dict]:
-        return [line for line in self.gateway.lines("call") if line["call_id"] == call_id]
+        return self._only("call", "call_id", call_id, within_s)
 
     def record_of(self, request_id: str, *, within_s: float = 5.0) -> dict:
         """The record of a call whose answer's head never came."""
-        lines = lambda: [line for line in self.gateway.lines("call") if line["request_id"] == request_id]  # noqa: E731
-        (found,) = eventually(lines, within_s=within_s)
+        return self._only("call", "request_id", request_id, within_s)
+
+    def refused(self, request_id: str, *, within_s: float = 5.0) -> dict:
+        """The line of a request that ended before it was admitted."""
+        return self._only("refused", "request_id", request_id, within_s)
+
+    def _only(self, kind: str, field: str, value: str, within_s: float) -> dict:
+        (found,) = eventually(
+            lambda: [line for line in self.lines[kind] if line[field] == value], within_s=within_s
+        )
         return found
 
     def metrics(self) -> dict[str, float]:
@@ -171,11 +196,10 @@ class Stage:
     def check(self) -> None:
         """What must hold after every test: nothing under way, one record a call, sums equal, no fault of ours."""
         eventually(lambda: self.count("weighbridge_in_flight") == 0, within_s=5.0)
-        records = self.gateway.lines("call")
-        ids = collections.Counter(record["call_id"] for record in records)
-        assert ids == collections.Counter(line["call_id"] for line in self.gateway.lines("admitted"))
-        lines = records + self.gateway.lines("refused")
-        spent = sum(record["cost_pusd"] or 0 for record in records)
+        ended = collections.Counter(record["call_id"] for record in self.lines["call"])
+        assert ended == collections.Counter(line["call_id"] for line in self.lines["admitted"])
+        spent = sum(record["cost_pusd"] or 0 for record in self.lines["call"])
+        lines = self.lines["call"] + self.lines["refused"]
         assert self.count("weighbridge_calls_total") == len(lines)
         assert round(self.count("weighbridge_estimated_cost_usd_total") * 1e12) == spent
         assert self.faults() == []
