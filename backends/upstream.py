@@ -7,6 +7,7 @@ without their chunk framing, joined: one `data` for each read of the socket.
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from typing import Protocol
 
 import httptools
 
+from backends import tls
 from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
 from backends.model import Backend
 from metering import units
@@ -117,6 +119,7 @@ class Upstream:
     """The connections to one backend from one worker. Loop thread only.
 
     key: the backend's API key, or None. head_bytes_max: of an answer. Its name is resolved anew for each connection.
+    Raises as tls.client_context does.
     """
 
     def __init__(
@@ -131,6 +134,8 @@ class Upstream:
         self._head_bytes_max = head_bytes_max
         self._loop = loop
         self._host, self._port = backend.address()
+        self._tls = tls.client_context(backend.ca_file) if backend.tls else None
+        self._server_name = (backend.server_name or self._host) if backend.tls else None
         self._fixed_head = _fixed_head(self._host, self._port, key)
         self._heads: dict[tuple[str, str], bytes] = {}
         self._idle: list[_Connection] = []  # the last one in is the first one out
@@ -207,9 +212,16 @@ class Upstream:
 
     async def _establish(self, attempt: Attempt) -> None:
         try:
-            await self._loop.create_connection(lambda: _Connection(self, attempt), self._host, self._port)
+            await self._loop.create_connection(
+                lambda: _Connection(self, attempt),
+                self._host,
+                self._port,
+                ssl=self._tls,
+                server_hostname=self._server_name,
+            )
         except (OSError, UnicodeError) as error:
-            attempt._lose(BackendUnavailable(self.name, _connect_reason(error)))
+            reason = _connect_reason(error, tls_used=self._tls is not None)
+            attempt._lose(BackendUnavailable(self.name, reason))
 
     # -- what connections say
 
@@ -422,9 +434,13 @@ def _fixed_head(host: str, port: int, key: str | None) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode("ascii")
 
 
-def _connect_reason(error: Exception) -> str:
+def _connect_reason(error: Exception, *, tls_used: bool) -> str:
     """A fixed phrase: the system's own message holds the address."""
     match error:
+        case ssl.SSLError():
+            return tls.handshake_reason(error)
+        case ConnectionResetError() | ConnectionAbortedError() if tls_used:  # it closed in the handshake
+            return "TLS failed"
         case ConnectionRefusedError():
             return "connect refused"
         case socket.gaierror() | UnicodeError():

@@ -50,6 +50,7 @@ def serve(args: argparse.Namespace) -> int:
         raise CommandError(f"there is no {path}: {hint}", EXIT_USAGE)
     config = config_load.load(path, os.environ, _flags(args))
     config_load.backend_keys(config)  # one that cannot be read is named here, once, and not by each worker
+    config_load.check_ca_files(config)
     for note in config_load.notes(config):
         _say(note)
     return supervisor.run(config)
@@ -65,6 +66,7 @@ def demo(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> int:
     """Read a configuration and name every mistake in it, with its line and key."""
     config = config_load.load(pathlib.Path(args.file), os.environ)
+    config_load.check_ca_files(config)
     for note in config_load.notes(config):
         print(note)
     counts = (

@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 
 from backends.catalog import Catalog
-from backends.model import Backend
+from backends.model import DEFAULT_PORTS, Backend
 from gateway.auth import key_id
 from gateway.config import CardEntry, Config, Model, PriceEntry, Redis, Tenant, host_and_port
 from gateway.config_shape import did_you_mean
@@ -144,6 +144,10 @@ def _check_tenants(tenants: Sequence[Tenant], report: Report) -> None:
 def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, report: Report) -> None:
     if wrong := wrong_backend_url(backend.url):
         report(f"{path}.url", wrong)
+    elif not backend.tls:
+        for key in ("ca_file", "server_name"):
+            if getattr(backend, key) is not None:
+                report(f"{path}.{key}", "goes with an https url only")
     if backend.slots is not None and backend.slots < workers:
         message = f"{backend.slots} cannot be shared by {workers} workers; each needs at least one"
         report(f"{path}.slots", message)
@@ -163,18 +167,14 @@ def wrong_backend_url(url: str) -> str | None:
         _ = parts.port
     except ValueError as error:
         return f"is no URL: {error}"
-    if parts.scheme == "https":
-        return (
-            "https is not supported: use http, or a proxy beside the gateway that speaks TLS to the backend"
-        )
-    if parts.scheme != "http" or not parts.hostname:
-        return "must be http://host[:port]"
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+        return "must be http://host[:port] or https://host[:port]"
     if parts.username is not None or parts.password is not None:
         return "must hold no user or password; a backend's key stands in key_file"
     if parts.path.rstrip("/") == "/v1":
-        return "must be without the path /v1: http://host[:port]"
+        return f"must be without the path /v1: {parts.scheme}://host[:port]"
     if parts.path.strip("/") or parts.query or parts.fragment:
-        return "must have nothing after the port: http://host[:port]"
+        return f"must have nothing after the port: {parts.scheme}://host[:port]"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from backends import tls
 from backends.catalog import read_catalog
 from backends.model import Section
 from gateway import config_check, pricing_config
@@ -165,6 +166,26 @@ def backend_keys(config: Config) -> dict[str, str]:
     if mistakes:
         raise ConfigErrors(mistakes)
     return keys
+
+
+def check_ca_files(config: Config) -> None:
+    """Raises ConfigErrors with every `ca_file` that cannot be used."""
+    mistakes = []
+    for index, backend in enumerate(config.backends):
+        if backend.ca_file is not None and (wrong := _wrong_ca_file(backend.ca_file)):
+            mistakes.append(Mistake(backend.ca_file, 0, f"backends[{index}].ca_file", wrong))
+    if mistakes:
+        raise ConfigErrors(mistakes)
+
+
+def _wrong_ca_file(path: str) -> str | None:
+    try:
+        tls.client_context(path)
+    except OSError as error:
+        return f"cannot be read: {_reason(error)}"
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from backends.model import HARDWARE_PATTERN, NAME_PATTERN
+from backends.model import HARDWARE_PATTERN, HOST_NAME_PATTERN, NAME_PATTERN
 from gateway.config import KEY_HASH_PATTERN
 from gateway.config_tree import ConfigErrors, Mistake, Node, joined, scalar
 
@@ -21,6 +21,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _CHARACTERS = "letters, digits, '.', '_' and '-', at most 63, a letter or digit first"
 _PATTERNS = {
     NAME_PATTERN: f"a name: lower-case {_CHARACTERS}",
+    HOST_NAME_PATTERN: "a host name: letters, digits, . and -",
     HARDWARE_PATTERN: f"an instance type or family: {_CHARACTERS}",
     KEY_HASH_PATTERN: '"sha256:" and 64 hex digits, as `weighbridge key new` prints it',
 }

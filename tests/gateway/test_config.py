@@ -4,6 +4,7 @@ import pathlib
 import textwrap
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -221,7 +222,20 @@ ONE_MISTAKE = [
     ("listen: 127.0.0.1:8080", "listen: localhost:65536", 1, "listen: 'localhost:65536' must be"),
     ("listen: 127.0.0.1:8080", "listen: '::1:80'", 1, "listen: '::1:80': an IPv6 address stands in brackets"),
     ("listen: 127.0.0.1:8080", "ops: {listen: '127.0.0.1:8080'}", 1, "ops.listen: is the same address as listen"),
-    ("http://127.0.0.1:8002", "https://gpu", 27, "backends[1].url: https is not supported"),
+    ("http://127.0.0.1:8002", "ftp://gpu", 27, "backends[1].url: must be http://host[:port] or https://host[:port]"),
+    ("http://127.0.0.1:8002", "https://gpu/v1", 27, "backends[1].url: must be without the path /v1: https://host"),
+    (
+        "    url: http://127.0.0.1:8002", "    url: http://127.0.0.1:8002\n    ca_file: ca.pem",
+        28, "backends[1].ca_file: goes with an https url only",
+    ),
+    (
+        "    url: http://127.0.0.1:8002", "    url: http://127.0.0.1:8002\n    server_name: gpu",
+        28, "backends[1].server_name: goes with an https url only",
+    ),
+    (
+        "    url: http://127.0.0.1:8002", "    url: https://127.0.0.1:8002\n    server_name: no name",
+        28, "backends[1].server_name: must be a host name",
+    ),
     ("http://127.0.0.1:8002", "gpu:8002", 27, "backends[1].url: must be http://host[:port]"),
     ("http://127.0.0.1:8002", "http://gpu:x", 27, "backends[1].url: is no URL"),
     ("http://127.0.0.1:8002", "http://gpu/v1", 27, "backends[1].url: must be without the path /v1"),
@@ -505,9 +519,9 @@ def test_serve_backend_has_no_more_workers_than_slots(
 
 
 def test_serve_backend_mistakes_name_the_flag() -> None:
-    with pytest.raises(ConfigErrors, match=r"^--backend: backends\[0\].url: https is not supported"):
+    with pytest.raises(ConfigErrors, match=r"^--backend: backends\[0\].url: must be http://host"):
         config_load.for_backends(
-            [Served(url="https://a", model="m")], key_hash=HASH, env={}, flags=config_load.NO_FLAGS
+            [Served(url="a", model="m")], key_hash=HASH, env={}, flags=config_load.NO_FLAGS
         )
 
 
@@ -563,6 +577,19 @@ def test_keys_of_backends_come_from_files(tmp_path: pathlib.Path) -> None:
     file.unlink()
     with pytest.raises(ConfigErrors, match=r"backends\[0\].key_file: cannot be read"):
         config_load.backend_keys(found)
+
+
+def test_ca_files(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(file))
+    found = load(tmp_path, changed("http://127.0.0.1:8002", f"https://gpu\n    ca_file: {file}"))
+    config_load.check_ca_files(found)
+    file.write_text("-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n")
+    with pytest.raises(ConfigErrors, match=r"backends\[1\].ca_file: it holds no certificate in PEM form"):
+        config_load.check_ca_files(found)
+    file.unlink()
+    with pytest.raises(ConfigErrors, match=r"backends\[1\].ca_file: cannot be read: No such file"):
+        config_load.check_ca_files(found)
 
 
 MOUNTS = """\

@@ -12,8 +12,9 @@ import uvloop
 from backends import upstream as module
 from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
 from backends.model import Backend
-from backends.upstream import Attempt, Upstream
+from backends.upstream import Upstream
 from tests.support import captures, rawserver
+from tests.support.exchanges import Told, ask, start, until
 from tests.support.rawserver import WAIT_S, Peer
 
 pytestmark = pytest.mark.integration
@@ -33,86 +34,9 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run_on_loop
 
 
-class Told:
-    """An exchange that writes down what it is told. Nothing may come before `ready`, the return of `send()`."""
-
-    def __init__(self) -> None:
-        self.ready = False
-        self.calls: list[str] = []
-        self.status = 0
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.reads: list[bytes] = []
-        self.error: BackendError | None = None
-        self.attempt: Attempt | None = None
-        self.then: dict[str, Callable[[], object]] = {}
-        self._changed = asyncio.Event()
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(self.reads)
-
-    def _note(self, name: str) -> None:
-        assert self.ready, "called from within send()"
-        assert not {"end", "lost"} & set(self.calls), f"{name} after the end"
-        self.calls.append(name)
-        self._changed.set()
-        if name in self.then:
-            self.then[name]()
-
-    def connected(self) -> None:
-        self._note("connected")
-
-    def head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self.status, self.headers = status, headers
-        self._note("head")
-
-    def data(self, data: bytes) -> None:
-        assert data
-        self.reads.append(data)
-        self._note("data")
-
-    def end(self) -> None:
-        self._note("end")
-
-    def lost(self, error: BackendError) -> None:
-        self.error = error
-        self._note("lost")
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def called(self, name: str) -> None:
-        await self.until(lambda: name in self.calls)
-
-    async def over(self) -> None:
-        await self.until(lambda: bool({"end", "lost"} & set(self.calls)))
-
-
-def start(upstream: Upstream, told: Told, *, method: str = "POST", body: bytes = b"{}") -> Told:
-    told.attempt = upstream.send(method, "/v1/chat/completions", [(b"x-request-id", b"r1")], body, told)
-    told.ready = True
-    return told
-
-
-async def ask(upstream: Upstream, **options: Any) -> Told:
-    told = start(upstream, Told(), **options)
-    await told.over()
-    return told
-
-
 def client(port: int, *, host: str = "127.0.0.1", key: str | None = None) -> Upstream:
     backend = Backend(name="b1", url=f"http://{host}:{port}", model="m1")
     return Upstream(backend, key=key, loop=asyncio.get_running_loop())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no callback tells."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def answering(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:

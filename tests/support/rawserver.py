@@ -6,6 +6,7 @@ It parses as much of a request as is needed to know where it ends, and imports n
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -29,6 +30,16 @@ class Peer:
             if line.startswith(b"content-length:"):
                 length = int(line.partition(b":")[2])
         return head, await self._reader.readexactly(length)
+
+    async def read(self) -> bytes:
+        """Read what has come; waits for the first byte."""
+        return await self._reader.read(65536)
+
+    @property
+    def tls(self) -> ssl.SSLObject:
+        """Of a connection over TLS."""
+        found: ssl.SSLObject = self._writer.get_extra_info("ssl_object")
+        return found
 
     async def send(self, *pieces: bytes) -> None:
         """Write each piece by itself and let it leave."""
@@ -59,7 +70,9 @@ Script = Callable[[Peer], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def serve(script: Script, *, host: str = "127.0.0.1") -> AsyncIterator[int]:
+async def serve(
+    script: Script, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """Serve with `script` for each connection; yields the port. A script that fails fails the test."""
     numbers = iter(range(1_000_000))
     running: set[asyncio.Task[None]] = set()
@@ -80,7 +93,7 @@ async def serve(script: Script, *, host: str = "127.0.0.1") -> AsyncIterator[int
         running.add(task)
         task.add_done_callback(running.discard)
 
-    server = await asyncio.start_server(accepted, host, 0)
+    server = await asyncio.start_server(accepted, host, 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
