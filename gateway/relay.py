@@ -196,6 +196,13 @@ class Relay:
     def _finish(self, action: machine.Finish) -> None:
         self._services.open.discard(self)
         self._client.finish(action.data)
+        # Both lead back here: without them a call is freed at its end, and the cycle collector has nothing to find.
+        self._attempt = None
+        self._ticket.granted = _over
+
+
+def _over(_backend: str) -> None:
+    raise AssertionError("a seat was granted to a call that is over")
 
 
 ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
