@@ -46,9 +46,16 @@ class InvalidRequest(GatewayError):
 
 
 class ContextTooLong(InvalidRequest):
-    """Prompt and max_tokens do not fit any backend's compiled length."""
+    """Prompt and max_tokens do not fit any backend's compiled length.
+
+    The message has the code too: langchain-openai looks for it there, and the OpenAI SDK's text of an error has
+    nothing but the message.
+    """
 
     code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(f"{message} ({self.code})", param=param)
 
 
 class BodyTooLarge(InvalidRequest):

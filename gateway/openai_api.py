@@ -181,9 +181,11 @@ class OpenAIApi:
             return plan
         if plan.left_out and all(left.reason == TOO_LONG for left in plan.left_out):
             longest = max(view.target.max_model_len or 0 for view in views)
+            # In vLLM's words, by which client libraries know the case.
             raise errors.ContextTooLong(
-                f"max_tokens is {ask.max_tokens}; this model serves {longest} tokens with the prompt",
-                param="max_tokens",
+                f"This model's maximum context length is {longest} tokens with the prompt; "
+                f"{ask.length} is {ask.max_tokens}",
+                param=ask.length,
             )
         raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
 

@@ -33,14 +33,16 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks for.
 
     include_usage: the client wants the usage event, or this operation's streams tell it anyway. max_tokens: the
-    operation's first bound that is given. keys: those of its parameters, not null, that some hardware is documented
-    not to apply. members, options: the body's and those of its `stream_options` (None: there is no such object).
+    operation's first bound that is given; length: that bound's name. keys: those of its parameters, not null, that
+    some hardware is documented not to apply. members, options: the body's and those of its `stream_options` (None:
+    there is no such object).
     """
 
     model: str
     stream: bool
     include_usage: bool
     max_tokens: int | None
+    length: str | None
     n: int | None
     keys: tuple[str, ...]
     members: Members
@@ -58,16 +60,18 @@ def read_ask(body: bytes, operation: Operation) -> Ask:
     asked = not operation.usage_option
     if options is not None:
         asked = _flag(options, "include_usage", inside="stream_options.") or False
-    max_tokens = None
+    max_tokens = length = None
     for name in operation.lengths:
         if name in values:
-            length = _count(values, name, TOKENS_MAX)
-            max_tokens = length if max_tokens is None else max_tokens
+            count = _count(values, name, TOKENS_MAX)
+            if max_tokens is None and count is not None:
+                max_tokens, length = count, name
     return Ask(
         model=_model(values["model"]),
         stream=stream,
         include_usage=stream and asked,
         max_tokens=max_tokens,
+        length=length,
         n=_count(values, "n", N_MAX) if operation.choices and "n" in values else None,
         keys=() if dialects.NOT_ON_DEVICE.isdisjoint(values) else _ignorable(values),
         members=values,

@@ -75,17 +75,21 @@ def test_whether_the_client_wants_usage(fields: dict[str, Any], stream: bool, in
 
 
 @pytest.mark.parametrize(
-    ("fields", "max_tokens"),
+    ("fields", "max_tokens", "length"),
     [
-        ({"max_tokens": 5}, 5),
-        ({"max_completion_tokens": 6}, 6),
-        ({"max_tokens": 5, "max_completion_tokens": 6}, 6),
-        ({"max_tokens": 5, "max_completion_tokens": None}, 5),
-        ({"max_tokens": 2**53}, 2**53),
+        ({}, None, None),
+        ({"max_tokens": 5}, 5, "max_tokens"),
+        ({"max_completion_tokens": 6}, 6, "max_completion_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, 6, "max_completion_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": None}, 5, "max_tokens"),
+        ({"max_tokens": 2**53}, 2**53, "max_tokens"),
     ],
 )
-def test_max_completion_tokens_wins(fields: dict[str, Any], max_tokens: int) -> None:
-    assert ask(**fields).max_tokens == max_tokens
+def test_max_completion_tokens_wins(
+    fields: dict[str, Any], max_tokens: int | None, length: str | None
+) -> None:
+    found = ask(**fields)
+    assert (found.max_tokens, found.length) == (max_tokens, length)
 
 
 @pytest.mark.parametrize(
