@@ -33,6 +33,9 @@ LEAVE_S = 3
 GC_THRESHOLDS = (50_000, 20, 50)
 """A call leaves no cycles, so the collector finds next to nothing; with Python's own thresholds its looks cost 8 %."""
 
+GC_THRESHOLDS = (50_000, 20, 50)
+"""A call leaves no cycles, so the collector finds next to nothing; with Python's own thresholds its looks cost 8 %."""
+
 logger = logging.getLogger("weighbridge.worker")
 
 
@@ -131,6 +134,9 @@ def main() -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and end are told by the supervisor
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
