@@ -33,9 +33,6 @@ LEAVE_S = 3
 GC_THRESHOLDS = (50_000, 20, 50)
 """A call leaves no cycles, so the collector finds next to nothing; with Python's own thresholds its looks cost 8 %."""
 
-GC_THRESHOLDS = (50_000, 20, 50)
-"""A call leaves no cycles, so the collector finds next to nothing; with Python's own thresholds its looks cost 8 %."""
-
 logger = logging.getLogger("weighbridge.worker")
 
 
@@ -62,7 +59,6 @@ def server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=None if http else config.bounds.connections_max,
             timeout_keep_alive=math.ceil(config.bounds.idle_s),
             timeout_graceful_shutdown=math.ceil(config.drain_s) + LEAVE_S,
         )
@@ -99,10 +95,8 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         dead=dead,
         stopping=stopping,
     )
-    door = direct.Door(config.bounds, direct=config.driver == "direct", cors=bool(config.cors.origins))
-    main_app, ops_app = create_apps(worker, door)
-    servers.append(server(main_app, config, lifespan="on", http=_protocol(door)))
-    door.connections = servers[0].server_state.connections
+    main_app, ops_app = create_apps(worker)
+    servers.append(server(main_app, config, lifespan="on", http=_protocol(config.driver, main_app.door)))
     sockets = [socket.socket(fileno=args.socket_fd)]
     if args.ops_fd is not None:
         servers.append(server(ops_app, config, lifespan="off"))
@@ -114,9 +108,11 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
     return 1 if failed else 0
 
 
-def _protocol(door: direct.Door) -> type[asyncio.Protocol] | None:
+def _protocol(driver: str, door: direct.Door) -> type[asyncio.Protocol] | None:
+    if driver == "plain":
+        return None
     if not direct.usable():
-        log(logger, logging.WARNING, "another uvicorn than ours: the plain driver serves, with uvicorn's own bounds")
+        log(logger, logging.WARNING, "another uvicorn than the direct driver's: the plain one serves")
         return None
     return direct.protocol(door)
 
@@ -134,9 +130,6 @@ def main() -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and end are told by the supervisor
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
