@@ -42,16 +42,19 @@ def start(
         directory,
         backends,
         aliases=("cheap",),
-        driver=driver,
+        env={"WEIGHBRIDGE_DRIVER": driver},
         bounds={"body_bytes_max": BODY_BYTES_MAX},
     )
 
 
 @pytest.fixture(scope="module", params=["direct", "plain"])
-def gateway(
-    request: pytest.FixtureRequest, scripted: Scripted, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Gateway]:
-    with start(scripted, tmp_path_factory.mktemp(request.param), request.param) as one:
+def driver(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def gateway(driver: str, scripted: Scripted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with start(scripted, tmp_path_factory.mktemp(driver), driver) as one:
         yield one
 
 
@@ -213,9 +216,8 @@ def test_an_expected_continue_is_given(gateway: Gateway, wire: Wire) -> None:
 
 
 def test_a_stop_ends_idle_connections_at_once_and_busy_ones_with_their_answer(
-    tmp_path: pathlib.Path, scripted: Scripted, gateway: Gateway
+    tmp_path: pathlib.Path, scripted: Scripted, driver: str
 ) -> None:
-    driver = json.loads(gateway.config_file.read_text())["driver"]
     go = threading.Event()
 
     async def later(_asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
