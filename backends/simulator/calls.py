@@ -1,6 +1,6 @@
-"""One generating call: from its sequences' tokens to the bytes of its answer, faults included.
+"""One call: from its sequences' tokens to the bytes of its answer, faults included.
 
-    begin ─▶ (slow_head: wait) ─▶ head of a stream ─▶ token… ─▶ usage event, [DONE]   completed
+    begin ─▶ (slow_head: wait) ─▶ head of a stream ─▶ token… ─▶ the stream's end      completed
         │                                 │              └─▶ strike                   faulted:<kind>
         └─ busy                           └─ client gone ─▶                           aborted
 
@@ -10,20 +10,20 @@ An answer that is no stream is written when its last token is there. Everything 
 import abc
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from backends.simulator.answers import DONE, Choice, Usage, Writer, error_body
-from backends.simulator.asks import Ask
+from backends.simulator.answers import Choice, Piece, StreamWriter, Usage, Writer
+from backends.simulator.asks import Ask, Body
 from backends.simulator.driver import Driver
 from backends.simulator.engine import Generated
 from backends.simulator.faults import BUSY_STATUS, GARBAGE, Fault, Kind
 from backends.simulator.http import Connection
 from backends.simulator.log import Log, Recording
-from backends.simulator.tokens import seed_of
+from backends.simulator.refusals import Refused
 
-FAULT_MESSAGE = "Internal server error"
+FAILED = Refused(500, "Internal server error", "InternalServerError")
 BUSY_MESSAGE = (
     "The engine is currently busy and cannot accept new requests. "
     "Please try again later or on a different instance."
@@ -35,6 +35,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What a call works with. fault: the one that befalls it; None: it goes well."""
 
     ask: Ask
+    body: Body
     connection: Connection
     driver: Driver
     fault: Fault | None
@@ -49,10 +50,10 @@ class Call(abc.ABC):
     def __init__(self, context: Context) -> None:
         ask, entry = context.ask, context.recording.entry
         self._ask = ask
+        self._body = context.body
         self._entry = entry
         self._log = context.log
         self._recording = context.recording
-        self._writer = context.writer
         self._connection = context.connection
         self._driver = context.driver
         self._fault = context.fault
@@ -62,12 +63,10 @@ class Call(abc.ABC):
             Generated(
                 prompt=prompt,
                 index=position * ask.n + number,
-                seed=seed_of(prompt, number),
-                max_tokens=ask.max_tokens,
-                min_tokens=ask.min_tokens,
-                ignore_eos=ask.ignore_eos,
+                plan=ask.plan(prompt, number),
                 salt=ask.salt,
                 sink=self,
+                reads=ask.reads,
             )
             for position, prompt in enumerate(ask.prompts)
             for number in range(ask.n)
@@ -89,7 +88,8 @@ class Call(abc.ABC):
 
     def token(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
         """From the engine: the next token of one sequence. Not called again once all are aborted or held."""
-        self._entry.completion_tokens += 1
+        if not sequence.reads:
+            self._entry.completion_tokens += 1
         if finish_reason is not None:
             self._unfinished -= 1
         if self._entry.cached_tokens is None:
@@ -100,7 +100,7 @@ class Call(abc.ABC):
         self._take(sequence, text, finish_reason)
 
     @abc.abstractmethod
-    def _take(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
+    def _take(self, sequence: Generated, text: str, finish_reason: str | None, /) -> None:
         """Make something of a token."""
 
     @abc.abstractmethod
@@ -119,7 +119,8 @@ class Call(abc.ABC):
         """The engine hears nothing of it."""
         status = BUSY_STATUS[fault.kind]
         after = () if fault.retry_after_s is None else (f"retry-after: {fault.retry_after_s}",)
-        self._respond(status, error_body(status, BUSY_MESSAGE, BUSY_TYPE[status], None), after)
+        busy = Refused(status, BUSY_MESSAGE, BUSY_TYPE[status])
+        self._respond(status, self._body.error(busy), after)
         self._close(f"faulted:{fault.kind}")
 
     def _start(self) -> None:
@@ -140,7 +141,7 @@ class Call(abc.ABC):
         self._connection.respond(status, body, extra=extra)
 
     def _respond_with_error(self) -> None:
-        self._respond(500, error_body(500, FAULT_MESSAGE, "InternalServerError", None))
+        self._respond(FAILED.status, self._body.error(FAILED))
 
     def _strikes_before_head(self) -> bool:
         return self._fault is not None and self._fault.before_head
@@ -186,30 +187,44 @@ class Call(abc.ABC):
 class StreamedCall(Call):
     """Server-sent events, one write each."""
 
-    _opened = False
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        assert isinstance(context.writer, StreamWriter)
+        self._writer: StreamWriter = context.writer
+        self._opened = False
 
     def _start(self) -> None:
         if not self._strikes_before_head():
             self._entry.status = 200
             self._connection.start_stream(200)
         super()._start()
+        if self._writer.early and not self._strikes_before_head():
+            self._open()
 
-    def _take(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
-        if not self._opened:
-            self._opened = True
-            for each in self._sequences:
-                if (opening := self._writer.opening(each.index)) and not self._event(opening):
-                    return
-        if not self._event(self._writer.event(sequence.index, text, finish_reason)):
+    def _take(self, sequence: Generated, text: str, finish_reason: str | None, /) -> None:
+        if not self._opened and not self._open():
+            return
+        piece = Piece(
+            index=sequence.index,
+            text=text,
+            finish_reason=finish_reason,
+            stop_reason=None if finish_reason is None else sequence.plan.stop_reason,
+            usage=_usage_of(sequence),
+        )
+        if not self._events(self._writer.token(piece)):
             return
         self._entry.completion_tokens_sent += 1
-        if self._unfinished:
-            return
-        if self._ask.include_usage and not self._event(self._writer.usage_event(self._usage())):
-            return
-        if self._event(DONE):
+        if self._unfinished == 0 and self._events(self._writer.end(self._usage())):
             self._connection.end()
             self._close("completed")
+
+    def _open(self) -> bool:
+        self._opened = True
+        return self._events(self._writer.begin([_usage_of(each) for each in self._sequences]))
+
+    def _events(self, events: Iterable[bytes]) -> bool:
+        """False: the fault struck among them."""
+        return all(map(self._event, events))
 
     def _event(self, event: bytes) -> bool:
         """Write one event; False: it was the fault's turn instead."""
@@ -241,9 +256,12 @@ class StreamedCall(Call):
         if self._entry.status is None:
             self._respond_with_error()
             return
-        body = error_body(500, FAULT_MESSAGE, "InternalServerError", None)
-        self._write(b"data: " + body + b"\n\n")
-        self._write(DONE)
+        events = self._writer.fail(FAILED)
+        if events is None:
+            self._connection.close()
+            return
+        for event in events:
+            self._write(event)
         self._connection.end()
 
 
@@ -252,27 +270,31 @@ class SizedCall(Call):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self._writer = context.writer
         self._texts: list[list[str]] = [[] for _ in self._sequences]
-        self._reasons = [""] * len(self._sequences)
 
-    def _take(self, sequence: Generated, text: str, finish_reason: str | None) -> None:
+    def _start(self) -> None:
+        super()._start()
+        if not self._sequences:
+            self._answer()
+
+    def _take(self, sequence: Generated, text: str, _finish_reason: str | None, /) -> None:
         self._texts[sequence.index].append(text)
-        if finish_reason is None:
-            return
-        self._reasons[sequence.index] = finish_reason
-        if self._unfinished:
-            return
-        if self._strikes_after() is not None:
+        if self._unfinished == 0:
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._strikes_before_head() or self._strikes_after() is not None:
             self._strike()
             return
         self._entry.completion_tokens_sent = self._entry.completion_tokens
-        self._respond(200, self._body())
+        self._respond(200, self._whole())
         self._close("completed")
 
-    def _body(self) -> bytes:
+    def _whole(self) -> bytes:
         choices = [
-            Choice(text="".join(texts), finish_reason=reason)
-            for texts, reason in zip(self._texts, self._reasons, strict=True)
+            Choice(texts=texts, finish_reason=each.plan.finish_reason, stop_reason=each.plan.stop_reason)
+            for texts, each in zip(self._texts, self._sequences, strict=True)
         ]
         return self._writer.sized(choices, self._usage())
 
@@ -280,15 +302,19 @@ class SizedCall(Call):
         """Half of the body, if the fault lets anything through."""
         if self._strikes_before_head():
             return
-        body = self._body()
+        body = self._whole()
         half = body[: len(body) // 2]
         self._entry.status = 200
         self._recording.sent(half)
         self._connection.respond_in_part(200, half, len(body))
 
     def _garble(self) -> None:
-        body = b"" if self._strikes_before_head() else self._body()
+        body = b"" if self._strikes_before_head() else self._whole()
         self._respond(200, body[: len(body) // 2] + GARBAGE)
 
     def _fail(self) -> None:
         self._respond_with_error()
+
+
+def _usage_of(sequence: Generated) -> Usage:
+    return Usage(prompt_tokens=len(sequence.prompt), completion_tokens=sequence.generated)

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from backends.simulator.metrics import Metrics
+from backends.simulator.plans import Plan
 from backends.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
 from backends.simulator.profiles import Profile
-from backends.simulator.tokens import natural_length, words
 
 
 class State(enum.Enum):
@@ -38,13 +38,12 @@ class Sink(Protocol):
 class Generated:
     """One sequence: an answer to a prompt. A request with n choices has n.
 
-    index: of the choice. seed: names its text (tokens.py). length: tokens it will have; generated: those
-    it has so far. cached: prompt tokens found in the prefix cache; known from PREFILL on.
+    index: of the choice. plan: what it will say. reads: the prompt is read, nothing is generated, and one call of the
+    sink says so. generated: tokens so far. cached: prompt tokens found in the prefix cache; known from PREFILL on.
     """
 
     __slots__ = (
-        "_words", "arrived_ns", "cached", "ends_with_stop", "generated", "index", "last_ns", "length", "prompt",
-        "salt", "sink", "state",
+        "arrived_ns", "cached", "generated", "index", "last_ns", "plan", "prompt", "reads", "salt", "sink", "state",
     )  # fmt: skip
 
     def __init__(
@@ -52,38 +51,30 @@ class Generated:
         *,
         prompt: Sequence[str],
         index: int,
-        seed: int,
-        max_tokens: int,
-        min_tokens: int,
-        ignore_eos: bool,
+        plan: Plan,
         salt: str | None,
         sink: Sink,
+        reads: bool = False,
     ) -> None:
         assert prompt
-        assert max_tokens >= 1
-        natural = max(natural_length(seed), min_tokens)
-        self.ends_with_stop = not ignore_eos and natural <= max_tokens
-        self.length = natural if self.ends_with_stop else max_tokens
         self.prompt = prompt
         self.salt = salt
         self.index = index
+        self.plan = plan
+        self.reads = reads
         self.sink = sink
         self.state = State.WAITING
         self.arrived_ns = 0
         self.last_ns = 0
         self.generated = 0
         self.cached = 0
-        self._words = words(seed)
 
     def next_token(self) -> tuple[str, str | None]:
-        """The next token's text, and why it is the last (None: it is not). The end token has no text."""
-        assert self.generated < self.length
+        """The next token's text, and why it is the last (None: it is not)."""
+        plan = self.plan
+        assert self.generated < plan.length
         self.generated += 1
-        if self.generated < self.length:
-            return next(self._words), None
-        if self.ends_with_stop:
-            return "", "stop"
-        return next(self._words), "length"
+        return next(plan.texts, ""), plan.finish_reason if self.generated == plan.length else None
 
 
 class Engine:
@@ -186,7 +177,7 @@ class Engine:
         self._metrics.prompt_tokens += len(sequence.prompt)
         self._metrics.cached_prompt_tokens += sequence.cached
         self._metrics.ttft.observe(now_ns - sequence.arrived_ns)
-        if self._step_ns is None:
+        if self._step_ns is None and not sequence.reads:
             self._step_ns = now_ns + self._profile.tpot_ns(self.running)
         self._emit(sequence, now_ns)
 
@@ -202,7 +193,8 @@ class Engine:
     def _emit(self, sequence: Generated, now_ns: int) -> None:
         text, finish_reason = sequence.next_token()
         sequence.last_ns = now_ns
-        self._metrics.generation_tokens += 1
+        if not sequence.reads:
+            self._metrics.generation_tokens += 1
         if finish_reason is not None:
             self._leave(sequence)
             self._metrics.finished[finish_reason] += 1

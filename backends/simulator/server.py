@@ -1,7 +1,7 @@
 """A simulated vLLM server: its routes, and how to run it.
 
-    POST /v1/chat/completions, /v1/completions      GET /v1/models /health /ping /version /metrics
-    POST, DELETE /_sim/fault                        GET, DELETE /_sim/log   (?since=N, ?raw=1)
+    POST  a path of APIS              GET  /v1/models /health /ping /version /metrics
+    POST, DELETE /_sim/fault          GET, DELETE /_sim/log   (?since=N, ?raw=1)
 
 Guide: deploy/reference/simulator.md. It imports nothing of the gateway or the metering: its log is what those
 are judged by.
@@ -16,12 +16,20 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import uvloop
 
-from backends.simulator import answers, asks, faults, profiles
+from backends.simulator import answers, faults, profiles, refusals
+from backends.simulator.answers import Heading
+from backends.simulator.apis.chat import ChatBody
+from backends.simulator.apis.completions import CompletionBody
+from backends.simulator.apis.messages import CountTokensBody, MessagesBody
+from backends.simulator.apis.pooling import EmbeddingsBody, RerankBody, ScoreBody
+from backends.simulator.apis.responses import ResponsesBody
+from backends.simulator.apis.tokenizer import DetokenizeBody, TokenizeBody
+from backends.simulator.asks import Ask, Body, Served
 from backends.simulator.calls import Call, Context, SizedCall, StreamedCall
 from backends.simulator.driver import Driver
 from backends.simulator.engine import Engine
@@ -30,7 +38,25 @@ from backends.simulator.http import Connection, Dates, Request
 from backends.simulator.log import Entry, Log
 from backends.simulator.metrics import Metrics
 from backends.simulator.prefix_cache import PrefixCache
+from backends.simulator.refusals import Refused
 from backends.simulator.settings import Settings
+from backends.simulator.tokens import Vocabulary
+
+APIS: Mapping[str, type[Body]] = {
+    "/v1/chat/completions": ChatBody,
+    "/v1/completions": CompletionBody,
+    "/v1/responses": ResponsesBody,
+    "/v1/messages": MessagesBody,
+    "/v1/messages/count_tokens": CountTokensBody,
+    "/v1/embeddings": EmbeddingsBody,
+    "/rerank": RerankBody,
+    "/v1/rerank": RerankBody,
+    "/v2/rerank": RerankBody,
+    "/score": ScoreBody,
+    "/v1/score": ScoreBody,
+    "/tokenize": TokenizeBody,
+    "/detokenize": DetokenizeBody,
+}
 
 BACKLOG = 1_024
 EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"
@@ -45,10 +71,13 @@ class Simulator:
     """One server's state and routes. Make it on a running loop."""
 
     def __init__(self, settings: Settings, profile: profiles.Profile) -> None:
-        self.model = settings.model
         self.profile = profile
         self.slots = settings.slots or profile.full
-        self.max_model_len = settings.max_model_len or profile.max_model_len
+        self._served = Served(
+            model=settings.model,
+            max_model_len=settings.max_model_len or profile.max_model_len,
+            vocabulary=Vocabulary(),
+        )
         self._metrics = Metrics(settings.model)
         cache = PrefixCache(settings.cache_blocks_max)
         self._engine = Engine(profile.scaled(settings.time_scale), self.slots, cache, self._metrics)
@@ -56,8 +85,7 @@ class Simulator:
         self._faults = Faults()
         self._log = Log(settings.log_entries_max, settings.log_raw_bytes_max)
         self._routes: dict[str, dict[str, Route]] = {
-            "/v1/chat/completions": {"POST": self._generate},
-            "/v1/completions": {"POST": self._generate},
+            **{path: {"POST": self._answer} for path in APIS},
             "/v1/models": {"GET": self._models},
             "/health": {"GET": self._well},
             "/ping": {"GET": self._well, "POST": self._well},
@@ -78,48 +106,52 @@ class Simulator:
         else:
             route(request, connection)
 
-    def _generate(self, request: Request, connection: Connection) -> None:
+    def _answer(self, request: Request, connection: Connection) -> None:
         request_id = request.headers.get("x-request-id")
         recording = self._log.open(time.time_ns(), request_id, request.path, request.body)
+        body_type = APIS[request.path]
         try:
-            ask = self._read(request, recording.entry)
-        except asks.Refused as refused:
-            body = answers.error_body(refused.status, refused.message, refused.type, refused.param)
+            body, ask = self._read(request, body_type, recording.entry)
+        except Refused as refused:
+            shown = body_type.error(refused)
             recording.entry.status = refused.status
-            recording.sent(body)
-            connection.respond(refused.status, body)
+            recording.sent(shown)
+            connection.respond(refused.status, shown)
             self._log.close(recording, "refused", time.time_ns())
             return
-        writer_type = answers.ChatWriter if ask.chat else answers.CompletionWriter
-        heading = answers.Heading(
-            id=writer_type.id_prefix + (request_id or secrets.token_hex(8)),
+        key = secrets.token_hex(8)
+        heading = Heading(
+            id=body.id_prefix + (request_id if request_id and body.id_of_request else key),
             created=int(time.time()),
-            model=self.model,
+            model=self._served.model,
+            key=key,
         )
         context = Context(
             ask=ask,
+            body=body,
             connection=connection,
             driver=self.driver,
             fault=self._faults.next(),
             log=self._log,
             recording=recording,
-            writer=writer_type(heading, include_usage=ask.include_usage),
+            writer=body.writer(heading, ask, self._served),
         )
         call: Call = StreamedCall(context) if ask.stream else SizedCall(context)
         call.begin()
 
-    def _read(self, request: Request, entry: Entry) -> asks.Ask:
+    def _read(self, request: Request, body_type: type[Body], entry: Entry) -> tuple[Body, Ask]:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
-            raise asks.Refused(400, message, "Bad Request")
-        chat = request.path == "/v1/chat/completions"
-        body = asks.read(request.body, asks.ChatBody if chat else asks.CompletionBody)
-        entry.model, entry.stream = body.model, bool(body.stream)
-        return asks.ask(body, self.model, self.max_model_len)
+            raise Refused(400, message, refusals.INVALID)
+        body = refusals.read(request.body, body_type)
+        entry.model, entry.stream = body.model, body.streams
+        return body, body.ask(self._served)
 
     def _models(self, _request: Request, connection: Connection) -> None:
-        connection.respond(200, answers.models_body(self.model, self.max_model_len, int(time.time())))
+        connection.respond(
+            200, answers.models_body(self._served.model, self._served.max_model_len, int(time.time()))
+        )
 
     def _well(self, _request: Request, connection: Connection) -> None:
         connection.respond(200, content_type=None)
@@ -131,7 +163,7 @@ class Simulator:
         page = self._metrics.page(
             running=self._engine.running,
             waiting=self._engine.waiting,
-            cache_used=self._engine.cache_used(self.max_model_len),
+            cache_used=self._engine.cache_used(self._served.max_model_len),
         )
         connection.respond(200, page.encode(), EXPOSITION)
 
@@ -139,7 +171,7 @@ class Simulator:
         try:
             fault = msgspec.json.decode(request.body, type=faults.Fault)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            connection.respond(400, answers.error_body(400, str(error), "Bad Request", None))
+            connection.respond(400, answers.openai_error(Refused(400, str(error), refusals.INVALID)))
             return
         self._faults.add(fault)
         connection.respond(200, msgspec.json.encode(fault))
@@ -151,7 +183,8 @@ class Simulator:
     def _show_log(self, request: Request, connection: Connection) -> None:
         since = request.query.get("since", "1")
         if not since.isdecimal():
-            connection.respond(400, answers.error_body(400, "since is a number", "Bad Request", "since"))
+            refused = Refused(400, "since is a number", refusals.INVALID, "since")
+            connection.respond(400, answers.openai_error(refused))
             return
         lines = self._log.dump(since=int(since), raw=request.query.get("raw") == "1")
         connection.respond(200, b"".join(lines), JSON_LINES)

@@ -4,10 +4,12 @@ A token is a run of ASCII letters and digits of at most 12, or one other charact
 prompt costs 1 token, 4 a message besides its text, and 3 for the answer's heading (the shape of the
 Llama 3 template). Answers are words drawn from the prompt's hash, one word or full stop a token, so that
 the same request has the same answer everywhere, and the answer's text has as many tokens as were counted.
+A token's number is made of its hash, and can be read back by the server that gave it.
 """
 
 import hashlib
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 _TOKEN = re.compile(r"[A-Za-z0-9]{1,12}|[^\sA-Za-z0-9]")
@@ -43,6 +45,29 @@ def chat_tokens(messages: Iterable[tuple[str, str]]) -> list[str]:
         tokens.append(END)
     tokens += (HEADER, "assistant", END_HEADER)
     return tokens
+
+
+class Vocabulary:
+    """Numbers of tokens. It keeps the `tokens_max` that were given out last, to read them back."""
+
+    def __init__(self, tokens_max: int = 65_536) -> None:
+        self._tokens: OrderedDict[int, str] = OrderedDict()
+        self._tokens_max = tokens_max
+
+    def number(self, token: str) -> int:
+        """31 bits, the same everywhere."""
+        digest = hashlib.blake2b(token.encode(errors="replace"), digest_size=4).digest()
+        number = int.from_bytes(digest, "big") >> 1
+        self._tokens[number] = token
+        self._tokens.move_to_end(number)
+        if len(self._tokens) > self._tokens_max:
+            self._tokens.popitem(last=False)
+        return number
+
+    def text(self, numbers: Iterable[int]) -> str:
+        """Tokens by their numbers, a blank before each word but the first; one that is not known is `<number>`."""
+        tokens = (self._tokens.get(number, f"<{number}>") for number in numbers)
+        return "".join(f" {token}" if token[0].isalnum() else token for token in tokens).removeprefix(" ")
 
 
 def seed_of(tokens: Sequence[str], index: int) -> int:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.simulator import plans
 from backends.simulator.engine import Engine, Generated, State
 from backends.simulator.metrics import Metrics
 from backends.simulator.prefix_cache import PrefixCache
@@ -32,16 +33,15 @@ class Client:
         self.tokens.append((sequence.index, text, finish_reason))
 
 
-def sequence(client: Client, max_tokens: int = 3, *, index: int = 0, min_tokens: int = 0, **kw) -> Generated:
+def sequence(client: Client, max_tokens: int = 3, *, index: int = 0, **kw) -> Generated:
+    plan = plans.spoken(0, max_tokens=max_tokens, min_tokens=0, ignore_eos=kw.get("ignore_eos", True))
     return Generated(
         prompt=kw.get("prompt", ["p"] * 20),
         index=index,
-        seed=kw.get("seed", 0),
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        ignore_eos=kw.get("ignore_eos", True),
+        plan=plans.nothing() if kw.get("reads") else plan,
         salt=None,
         sink=client,
+        reads=kw.get("reads", False),
     )
 
 
@@ -184,17 +184,33 @@ def test_a_late_clock_does_not_slow_the_batch_down() -> None:
     assert bench.engine.due_ns == 500
 
 
-def test_an_answer_ends_by_itself_unless_told_otherwise() -> None:
-    natural = sequence(Client(), 99, ignore_eos=False)
-    assert natural.ends_with_stop
-    assert natural.length < 99
-    assert sequence(Client(), 99, ignore_eos=True).length == 99
-    assert sequence(Client(), 99, ignore_eos=False, min_tokens=70).length == 70
+def test_an_answer_that_ends_by_itself_does() -> None:
     bench, client = Bench(), Client()
-    bench.submit(sequence(client, 99, ignore_eos=False))
+    natural = sequence(client, 99, ignore_eos=False)
+    bench.submit(natural)
     bench.run_until_idle()
     assert client.tokens[-1][1:] == ("", "stop")
-    assert len(client.tokens) == natural.length
+    assert len(client.tokens) == natural.plan.length < 99
+    assert bench.metrics.finished["stop"] == 1
+
+
+def test_a_prompt_that_is_only_read_takes_a_seat_and_no_step() -> None:
+    bench, client = Bench(), Client()
+    bench.submit(sequence(client, reads=True))
+    assert bench.engine.running == 1
+    assert bench.run_to_next() == 100
+    assert client.tokens == [(0, "", "stop")]
+    assert (bench.engine.running, bench.engine.due_ns) == (0, None)
+    assert (bench.metrics.prompt_tokens, bench.metrics.generation_tokens) == (20, 0)
+    assert bench.metrics.finished["stop"] == 1
+
+
+def test_one_that_reads_does_not_hurry_those_that_speak() -> None:
+    bench, client = Bench(), Client()
+    bench.submit(sequence(Client(), reads=True))
+    bench.run_to_next()
+    bench.submit(sequence(client, 2))
+    assert [bench.run_to_next() for _ in range(2)] == [200, 210]
 
 
 def test_cache_used_is_of_full_seats() -> None:
@@ -240,11 +256,11 @@ def test_tokens_add_up_whatever_leaves_when(events: list[tuple[str, int, int]], 
     assert (bench.engine.running, bench.engine.waiting) == (0, 0)
     for position, (_, sequences) in enumerate(clients):
         assert all(each.state is State.DONE for each in sequences)
-        assert position in gone or all(each.generated == each.length for each in sequences)
+        assert position in gone or all(each.generated == each.plan.length for each in sequences)
     assert bench.metrics.generation_tokens == sum(len(client.tokens) for client, _ in clients)
     started = [each for _, sequences in clients for each in sequences if each.generated]
     assert bench.metrics.prompt_tokens == sum(len(each.prompt) for each in started)
-    assert bench.metrics.finished["length"] == sum(each.generated == each.length for each in started)
+    assert bench.metrics.finished["length"] == sum(each.generated == each.plan.length for each in started)
 
 
 def test_profile_of_the_bench_is_as_the_tests_above_read_it() -> None:

@@ -5,6 +5,7 @@ The requests of the captures are sent to it as they were recorded.
 
 import collections.abc
 import json
+import pathlib
 import re
 import socket
 
@@ -17,29 +18,41 @@ MODEL = "smollm2-135m"
 MAX_MODEL_LEN = 2048
 SETTINGS = Settings(instance_type="inf2.48xlarge", model=MODEL, max_model_len=MAX_MODEL_LEN, time_scale=0.001)
 
-SAME = [
-    "models", "version", "health", "ping", "models_head", "chat_get", "chat_options", "no_such_path",
-    "chat", "chat_max_completion_tokens", "chat_n2", "chat_warm", "chat_cached", "chat_request_id",
-    "chat_stream", "chat_stream_no_usage", "chat_stream_usage", "chat_stream_n2", "chat_stream_cached",
-    "completions", "completions_n2", "completions_prompts",
-    "completions_stream", "completions_stream_usage", "completions_stream_prompts", "completions_stream_unicode",
-    "unknown_model", "unknown_model_stream", "completions_unknown_model", "broken_json", "empty_messages",
-    "no_messages", "wrong_type", "stream_options_without_stream", "too_long", "too_long_stream",
-    "too_long_max_tokens", "completions_too_long",
-]  # fmt: skip
+OPENAI, APIS, POOLING = captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING
+ALL = [(each, name) for each in (OPENAI, APIS, POOLING) for name in captures.index(each)]
+
 NOT_SIMULATED = {
-    "chat_logprobs", "chat_stream_logprobs", "completions_logprobs", "completions_stream_logprobs",
-    "chat_tool", "chat_stream_tool", "chat_tool_not_called",
-    "chat_tool_named", "chat_stream_tool_named", "chat_json", "chat_stream_json",
-    "chat_stop", "chat_stream_stop", "completions_echo",
-    "chat_stream_continuous", "completions_stream_continuous",
-}  # fmt: skip
-SAME_WORDS = [
-    "no_such_path", "chat_get", "version", "unknown_model", "unknown_model_stream", "completions_unknown_model",
-    "broken_json", "empty_messages", "no_messages", "stream_options_without_stream", "too_long",
-    "too_long_stream",
-]  # fmt: skip
-STREAMS = [name for name in SAME if captures.index()[name]["stream"]]
+    (APIS, "responses_missing"): "answers are not kept, and no path asks for one",
+    (APIS, "no_embeddings"): "one server generates and embeds",
+    (APIS, "no_rerank"): "one server generates and embeds",
+    (POOLING, "no_chat"): "one server generates and embeds",
+    (POOLING, "embeddings_bytes"): "binary answers are refused",
+    (POOLING, "embeddings_dimensions"): "dimensions can be chosen",
+    (POOLING, "embeddings_too_long"): "the prompt has a token more in the real one, and fits here",
+}
+LENGTH_DIFFERS = {
+    (OPENAI, "chat_stream_json"): "the simulator's JSON came to its end",
+    (APIS, "responses_turns"): "the real answer came to its end",
+    (APIS, "responses_json"): "the simulator's JSON came to its end",
+}
+WORDS_DIFFER = {
+    (OPENAI, "wrong_type"): "of the framework's parser",
+    (OPENAI, "completions_too_long"): "the prompt has a token more in the real one",
+    (APIS, "responses_no_input"): "the real one counts a field that it has added",
+    (APIS, "responses_wrong_type"): "of the framework's parser",
+    (APIS, "detokenize_wrong_type"): "of the framework's parser",
+}
+STOPPED = [each for each in ALL if each[1].endswith("_stop")]
+"""The real answers met " River"; the simulator's have other words."""
+
+SAME = [each for each in ALL if each not in NOT_SIMULATED]
+SAME_SHAPE = [each for each in SAME if each not in LENGTH_DIFFERS]
+REFUSED = [each for each in SAME if captures.index(each[0])[each[1]]["status"] >= 400]
+STREAMS = [each for each in SAME_SHAPE if captures.index(each[0])[each[1]]["stream"]]
+
+
+def case(value: object) -> str | None:
+    return value.name if isinstance(value, pathlib.Path) else None
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +61,69 @@ def server() -> collections.abc.Iterator[simulator.Running]:
         yield running
 
 
-def replay(server: simulator.Running, name: str) -> tuple[captures.Exchange, captures.Response]:
+def replay(
+    server: simulator.Running, name: str, directory: pathlib.Path = OPENAI
+) -> tuple[captures.Exchange, captures.Response]:
     """A capture, and the simulator's answer to its request."""
-    real = captures.load(name)
-    method = captures.index()[name]["method"]
+    real = captures.load(name, directory)
+    request = real.request
+    if (directory, name) in STOPPED:
+        request = met(server, request)
+    return real, exchange(server, request, captures.index(directory)[name]["method"])
+
+
+def exchange(server: simulator.Running, request: bytes, method: str = "POST") -> captures.Response:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        connection.sendall(real.request)
+        connection.sendall(request)
         raw = b""
         while data := connection.recv(65_536):
             raw += data
             try:
-                return real, captures.read_response(raw, method=method)
+                return captures.read_response(raw, method=method)
             except captures.Incomplete:
                 continue
     raise AssertionError(f"closed after {len(raw)} bytes")
 
 
-def test_every_capture_is_compared_or_left_out_by_name() -> None:
-    assert {*SAME, *NOT_SIMULATED} == set(captures.index())
-    assert set(SAME) >= set(SAME_WORDS)
+def with_fields(request: bytes, **fields: object) -> bytes:
+    """The request with some fields changed; None takes one out."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    changed = {key: value for key, value in (json.loads(body) | fields).items() if value is not None}
+    body = json.dumps(changed).encode()
+    return re.sub(rb"content-length: \d+", b"content-length: %d" % len(body), head) + b"\r\n\r\n" + body
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_shape(server: simulator.Running, name: str) -> None:
-    real, ours = replay(server, name)
-    assert captures.response_shape(ours) == captures.response_shape(real.response)
+def met(server: simulator.Running, request: bytes) -> bytes:
+    """The request with a stop string that the simulator's answer to it has."""
+    name = "stop_sequences" if b"stop_sequences" in request else "stop"
+    plain = exchange(server, with_fields(request, stream=None, stream_options=None, **{name: None}))
+    said = re.search(rb'"(?:content|text)":"([^"]+)"', plain.body)
+    assert said is not None
+    return with_fields(request, **{name: [" " + said[1].decode().split()[2]]})
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_head(server: simulator.Running, name: str) -> None:
-    real, ours = replay(server, name)
+def test_exceptions_are_captures() -> None:
+    assert {*NOT_SIMULATED, *LENGTH_DIFFERS, *WORDS_DIFFER} <= set(ALL)
+
+
+@pytest.mark.parametrize(("directory", "name"), SAME_SHAPE, ids=case)
+def test_shape(server: simulator.Running, directory: pathlib.Path, name: str) -> None:
+    real, ours = replay(server, name, directory)
+    assert shape(ours) == shape(real.response)
+
+
+def shape(response: captures.Response) -> list[str]:
+    """With one name for the tokens that are keys in a completion's log probabilities."""
+    lines = captures.response_shape(response)
+    tokens = re.compile(r"(top_logprobs\[\])\.[^.:]+: float")
+    if not any(map(tokens.search, lines)):
+        return lines
+    return list(dict.fromkeys(tokens.sub(r"\1.TOKEN: float", line) for line in lines))
+
+
+@pytest.mark.parametrize(("directory", "name"), SAME, ids=case)
+def test_head(server: simulator.Running, directory: pathlib.Path, name: str) -> None:
+    real, ours = replay(server, name, directory)
     mark = ("x-weighbridge-simulated", "1")
     assert mark in ours.headers
     unmarked = [header for header in ours.headers if header != mark]
@@ -88,35 +134,37 @@ def test_head(server: simulator.Running, name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", SAME_WORDS)
-def test_words(server: simulator.Running, name: str) -> None:
-    real, ours = replay(server, name)
-    assert ours.body == real.response.body
+@pytest.mark.parametrize(("directory", "name"), REFUSED, ids=case)
+def test_words_of_a_refusal(server: simulator.Running, directory: pathlib.Path, name: str) -> None:
+    """And every exception is one."""
+    real, ours = replay(server, name, directory)
+    assert ours.status == real.response.status
+    assert (ours.body == real.response.body) == ((directory, name) not in WORDS_DIFFER)
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_framing(server: simulator.Running, name: str) -> None:
+@pytest.mark.parametrize(("directory", "name"), STREAMS, ids=case)
+def test_framing(server: simulator.Running, directory: pathlib.Path, name: str) -> None:
     """One chunk an event, and bytes alike but for ids, times, texts and counts."""
-    real, ours = replay(server, name)
-    assert all(chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") for chunk in ours.chunks)
+    real, ours = replay(server, name, directory)
+    assert all(chunk.startswith((b"data: ", b"event: ")) and chunk.endswith(b"\n\n") for chunk in ours.chunks)
     assert distinct(ours.chunks) == distinct(real.response.chunks)
 
 
+PATTERNS = [
+    (rb'"(chatcmpl|cmpl|resp|msg|fc)[-_][^"]+"', b'"ID"'),
+    (rb'"logprobs":{.*?}(?=,"finish_reason")', b'"logprobs":LOGPROBS'),
+    (rb'"(content|text|delta|arguments|partial_json)":"(?:[^"\\]|\\.)+"', rb'"\1":"TEXT"'),
+    (rb'"text":""(?=,"logprobs":null,"finish_reason":null)', b'"text":"TEXT"'),
+    (rb"vllm-0\.32\.0-[0-9a-f]{8}", b"FINGERPRINT"),
+    (rb'("stop(?:_reason|_sequence)"):" [^"]+"', rb'\1:"STOP"'),
+    (rb":\d+\b", b":N"),
+]
+
+
 def distinct(chunks: tuple[bytes, ...]) -> list[bytes]:
-    patterns = [
-        (rb'"(chatcmpl|cmpl)-[^"]+"', b'"ID"'),
-        (rb'"(content|text)":"[^"]+"', b'"TEXT"'),
-        (
-            rb'"(content|text)":""(?=},"logprobs":null,"finish_reason":null,"token_ids"|,"logprobs")',
-            b'"TEXT"',
-        ),
-        (rb"vllm-0\.32\.0-[0-9a-f]{8}", b"FINGERPRINT"),
-        (rb'("finish_reason"):"(stop|length)"', rb'\1:"REASON"'),
-        (rb":\d+", b":N"),
-    ]
     seen: dict[bytes, None] = {}
     for chunk in chunks:
-        for pattern, replacement in patterns:
+        for pattern, replacement in PATTERNS:
             chunk = re.sub(pattern, replacement, chunk)
         seen[chunk] = None
     return list(seen)
