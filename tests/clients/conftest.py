@@ -7,7 +7,7 @@ import pytest
 
 from backends.simulator.settings import Settings
 from tests.clients import environment
-from tests.clients.scene import MODELS, Scene
+from tests.clients.scene import KEEPALIVE_S, MODELS, Scene
 from tests.support import gateway, simulator
 
 
@@ -40,4 +40,5 @@ def _gateway(
         for name, running in simulators.items()
     ]
     models = [{"name": name, "tiers": [{"backends": [name]}]} for name in simulators]
-    return gateway.running(tmp_path_factory.mktemp("clients"), backends, models=models)
+    directory = tmp_path_factory.mktemp("clients")
+    return gateway.running(directory, backends, models=models, keepalive_s=KEEPALIVE_S)

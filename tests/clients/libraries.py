@@ -30,28 +30,33 @@ class Library:
     """A client library.
 
     program: its file in programs/. errors: the class that is raised, by case. fields: where the exception has the
-    error's fields; those that are left out do not reach the application. code_as_text: it makes text of a number.
-    finish: its words for the ends of answers. api: the path that it asks. can: what it lets an application do. apis:
-    what else its program does.
+    error's fields; those that are left out do not reach the application. differ: fields that are not as in FACTS, by
+    case. bad_parameter, rejected: fields of a body that
+    the gateway refuses, and that only a server does. finish: its word for an answer that was cut at the bound.
+    api: the path that it asks. can: what it lets an application do. apis: what else its program does.
     """
 
     name: str
     program: str
     errors: dict[str, str]
     fields: dict[str, str] = dataclasses.field(default_factory=lambda: SAME)
-    code_as_text: bool = False
-    finish: dict[str, str | None] = dataclasses.field(default_factory=lambda: {"length": "length"})
+    differ: dict[str, dict[str, object]] = dataclasses.field(default_factory=dict)
+    bad_parameter: dict[str, object] = dataclasses.field(default_factory=lambda: {"n": "two"})
+    rejected: dict[str, object] = dataclasses.field(default_factory=lambda: {"min_tokens": "many"})
+    finish: str | None = "length"
     api: str = "/v1/chat/completions"
     can: frozenset[str] = frozenset({"extra", "force_tool", "retries", "timeout"})
     apis: frozenset[str] = frozenset()
 
     def error(self, case: str) -> dict[str, object]:
         """The fields that its exception has in a case, by the exception's own names."""
-        facts = FACTS[case]
-        if self.code_as_text and isinstance(facts["code"], int):
-            facts = facts | {"code": str(facts["code"])}
+        facts = FACTS[case] | self.differ.get(case, {})
         return {own: facts[name] for name, own in self.fields.items() if name in facts}
 
+
+CODE_AS_TEXT = {"rejected": {"code": "400"}}
+"""openai-python, and all that is built on it, make text of vLLM's number."""
+COMPLETION_TOKENS = "max_completion_tokens"
 
 OPENAI_PYTHON = Library(
     "openai-python", "openai_python.py",
@@ -60,13 +65,13 @@ OPENAI_PYTHON = Library(
         "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
         "cut": "APIError", "timeout": "APITimeoutError",
     },
-    code_as_text=True,
+    differ=CODE_AS_TEXT,
     apis=frozenset({"responses", "stream_responses", "completion", "embed", "models"}),
 )  # fmt: skip
 OPENAI_NODE = dataclasses.replace(
     OPENAI_PYTHON, name="openai-node", program="openai_node.mjs",
     errors=OPENAI_PYTHON.errors | {"timeout": "APIConnectionTimeoutError"},
-    code_as_text=False,
+    differ={},
 )  # fmt: skip
 AI_SDK = Library(
     "ai-sdk", "ai_sdk.mjs",
@@ -80,7 +85,7 @@ LANGCHAIN = Library(
         "too_long": "OpenAIContextOverflowError", "failed": "OpenAIAPIError", "cut": "APIError",
         "timeout": "OpenAITimeoutError",
     },
-    code_as_text=True,
+    differ=CODE_AS_TEXT | {"too_long": {"param": COMPLETION_TOKENS}},
 )  # fmt: skip
 PYDANTIC_AI = Library(
     "pydantic-ai", "pydantic_ai_model.py",
@@ -91,7 +96,7 @@ PYDANTIC_AI = Library(
         "timeout": "ModelTimeoutError",
     },
     fields={"status_code": "status_code", "code": "provider_error_code", "type": "provider_error_type"},
-    code_as_text=True,
+    differ=CODE_AS_TEXT | {"too_long": {"param": COMPLETION_TOKENS}},
 )  # fmt: skip
 LITELLM = Library(
     "litellm", "litellm_sdk.py",
@@ -106,7 +111,7 @@ LLM = Library(
     "llm", "llm_command.py",
     dict.fromkeys(FACTS, "CommandFailed"),
     fields={},
-    finish={"length": None},
+    finish=None,
     can=frozenset(),
 )  # fmt: skip
 ANTHROPIC = Library(
@@ -116,8 +121,17 @@ ANTHROPIC = Library(
         "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
         "cut": "APIStatusError", "timeout": "APITimeoutError",
     },
-    fields={"status_code": "status_code"},
-    finish={"length": "max_tokens"},
+    fields={"status_code": "status_code", "type": "type"},
+    differ={
+        "bad_key": {"type": "authentication_error"},
+        "unknown_model": {"type": "not_found_error"},
+        "rejected": {"type": "invalid_request_error"},
+        "failed": {"type": "api_error"},
+        "cut": {"type": "api_error"},
+    },
+    bad_parameter={"max_tokens": "many"},
+    rejected={"messages": []},
+    finish="max_tokens",
     api="/v1/messages",
     apis=frozenset({"count"}),
 )  # fmt: skip

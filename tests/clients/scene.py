@@ -12,6 +12,7 @@ import re
 from tests.support.gateway import Gateway, eventually
 from tests.support.simulator import Running
 
+KEEPALIVE_S = 1
 MODELS = {"m1": 0.05, "slow": 3.0}
 """Models by name, each with one simulated server of its own; the factor on that server's times."""
 
@@ -77,10 +78,22 @@ def answer_text(entry: dict) -> str:
 
 
 def _text(part: dict) -> str:
-    """Of an OpenAI answer or chunk, or an Anthropic answer or event."""
-    if part.get("type") == "content_block_delta":
-        return part["delta"].get("text", "")
-    if part.get("type") == "message":
-        return "".join(block.get("text", "") for block in part["content"])
-    texts = (choice.get("message") or choice.get("delta") or {} for choice in part.get("choices", ()))
-    return "".join(text.get("content") or "" for text in texts)
+    """Of an answer, or of an event of a stream: Anthropic's, of OpenAI's responses, or of its other APIs."""
+    match part:
+        case {"type": "content_block_delta", "delta": delta}:
+            return delta.get("text", "")
+        case {"type": "response.output_text.delta", "delta": str(text)}:
+            return text
+        case {"type": "message", "content": blocks}:
+            return "".join(block.get("text", "") for block in blocks)
+        case {"object": "response", "output": items}:
+            return "".join(block["text"] for item in items for block in item.get("content", ()))
+        case {"choices": choices}:
+            return "".join(_text_of_choice(choice) for choice in choices)
+    return ""
+
+
+def _text_of_choice(choice: dict) -> str:
+    if "text" in choice:
+        return choice["text"]
+    return (choice.get("message") or choice["delta"]).get("content") or ""

@@ -9,11 +9,12 @@ import pytest
 
 from tests.clients import process
 from tests.clients.libraries import FACTS, LIBRARIES, Library
-from tests.clients.scene import Scene, answer_text
+from tests.clients.scene import KEEPALIVE_S, MODELS, Scene, answer_text
 from tests.support.gateway import eventually
 
 pytestmark = pytest.mark.clients
 
+SILENCE_MS = 2_500 * KEEPALIVE_S
 TOO_MANY_TOKENS = 1_000_000
 REFUSALS = {
     "bad_key": {"key": "wb-" + "0" * 64},
@@ -55,13 +56,15 @@ def only(ability: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("application", able, indirect=True, ids=lambda library: library.name)
 
 
-def assert_all_agree(application: Application, view: dict, request_id: str) -> dict:
+def assert_all_agree(
+    application: Application, view: dict, request_id: str, *, path: str | None = None
+) -> dict:
     """Client, journal and server say the same of a completed call; returns the record."""
     assert view["error"] is None, view["error"]
     record = application.scene.call(request_id)
     (entry,) = application.scene.served(request_id)
     assert (record["outcome"], record["status"], entry["outcome"]) == ("completed", 200, "completed")
-    assert entry["path"] == application.library.api
+    assert entry["path"] == (path or application.library.api)
     assert record["usage"]["source"] == "reported"
     counts = [(one["prompt_tokens"], one["completion_tokens"]) for one in (view, record["usage"], entry)]
     assert counts[0] == counts[1] == counts[2]
@@ -93,7 +96,7 @@ def test_an_answer_is_read_whole(application: Application, do: str) -> None:
     (entry,) = application.scene.served(request_id)
     assert view["text"] == answer_text(entry)
     assert len(view["text"].split()) >= 10
-    assert view["finish"] == application.library.finish["length"]
+    assert view["finish"] == application.library.finish
     assert record["stream"] is (do == "stream")
 
 
@@ -104,6 +107,24 @@ def test_a_stream_comes_in_pieces(application: Application) -> None:
     assert len(view["pieces"]) >= 5
 
 
+def test_a_long_prefill_sends_comments(scene: Scene) -> None:
+    """What the next test's libraries read."""
+    scene.simulators["m1"].arm("slow_head", delay_ms=SILENCE_MS)
+    ask = {"model": "m1", "stream": True, "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]}
+    lines = scene.gateway.post("/v1/chat/completions", ask).read().splitlines()
+    assert sum(line.startswith(b":") for line in lines) == 2
+
+
+def test_comments_before_the_first_token_are_no_trouble(application: Application) -> None:
+    """The gateway fills the silence of a long prefill with SSE comments."""
+    application.scene.simulators["m1"].arm("slow_head", delay_ms=SILENCE_MS)
+    view, request_id = application.ask("stream")
+    record = assert_all_agree(application, view, request_id)
+    assert record["ttft_ns"] > 2 * KEEPALIVE_S * 10**9
+    (entry,) = application.scene.served(request_id)
+    assert view["text"] == answer_text(entry)
+
+
 @pytest.mark.parametrize("do", ["tools", "stream_tools"])
 def test_a_tool_is_called(application: Application, do: str) -> None:
     view, request_id = application.ask(do, max_tokens=100)
@@ -112,6 +133,53 @@ def test_a_tool_is_called(application: Application, do: str) -> None:
         assert view["tool"]["name"] == "get_weather"
         assert isinstance(view["tool"]["arguments"]["city"], str)
         assert isinstance(view["tool"]["arguments"]["days"], int)
+
+
+@only("responses")
+@pytest.mark.parametrize("do", ["responses", "stream_responses"])
+def test_the_responses_api(application: Application, do: str) -> None:
+    view, request_id = application.ask(do, max_tokens=20)
+    record = assert_all_agree(application, view, request_id, path="/v1/responses")
+    (entry,) = application.scene.served(request_id)
+    assert view["text"] == answer_text(entry)
+    assert view["finish"] == "incomplete"
+    assert (record["operation"], record["stream"]) == ("responses", do == "stream_responses")
+
+
+@only("completion")
+def test_the_completions_api(application: Application) -> None:
+    view, request_id = application.ask("completion")
+    record = assert_all_agree(application, view, request_id, path="/v1/completions")
+    (entry,) = application.scene.served(request_id)
+    assert view["text"] == answer_text(entry)
+    assert record["operation"] == "completions"
+
+
+@only("embed")
+def test_the_embeddings_api(application: Application) -> None:
+    view, request_id = application.ask("embed")
+    record = assert_all_agree(application, view, request_id, path="/v1/embeddings")
+    first, second = view["vectors"]
+    assert len(first) == len(second) > 1
+    assert first != second
+    assert record["operation"] == "embeddings"
+
+
+@only("models")
+def test_the_models_api(application: Application) -> None:
+    view, _ = application.ask("models")
+    assert view["error"] is None, view["error"]
+    assert view["pieces"] == sorted(MODELS)
+
+
+@only("count")
+def test_counting_tokens_costs_none(application: Application) -> None:
+    counted, request_id = application.ask("count")
+    assert counted["error"] is None, counted["error"]
+    usage = application.scene.call(request_id)["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (0, 0)
+    asked, _ = application.ask("chat")
+    assert counted["prompt_tokens"] == asked["prompt_tokens"] > 0
 
 
 @pytest.mark.parametrize("do", ["chat", "stream"])
@@ -125,7 +193,7 @@ def test_a_refusal_is_the_librarys_own_exception(application: Application, case:
 @only("extra")
 @pytest.mark.parametrize("do", ["chat", "stream"])
 def test_a_bad_parameter_is_the_librarys_own_exception(application: Application, do: str) -> None:
-    view, request_id = application.ask(do, extra={"n": "two"})
+    view, request_id = application.ask(do, extra=application.library.bad_parameter)
     assert_raised(application, view, "bad_parameter")
     assert_refused(application.scene, request_id, "bad_parameter")
 
@@ -134,10 +202,20 @@ def test_a_bad_parameter_is_the_librarys_own_exception(application: Application,
 @pytest.mark.parametrize("do", ["chat", "stream"])
 def test_a_servers_own_refusal_is_the_same_exception(application: Application, do: str) -> None:
     """vLLM's 4xx pass with its words; its code is a number."""
-    view, request_id = application.ask(do, extra={"min_tokens": "many"})
+    view, request_id = application.ask(do, extra=application.library.rejected)
     assert_raised(application, view, "rejected")
     record = application.scene.call(request_id)
     assert (record["outcome"], record["status"]) == ("refused", 400)
+
+
+@pytest.mark.parametrize("do", ["chat", "stream"])
+def test_a_servers_word_that_a_prompt_is_too_long_is_known(application: Application, do: str) -> None:
+    """The gateway does not count the prompt; vLLM does, and its sentence gets the code."""
+    view, request_id = application.ask(do, prompt="word " * 5_000)
+    assert view["error"] is not None, view
+    assert view["error"]["class"] == application.library.errors["too_long"]
+    record = application.scene.call(request_id)
+    assert (record["outcome"], record["error_code"]) == ("refused", "context_length_exceeded")
 
 
 def test_leaving_a_stream_stops_the_server(application: Application) -> None:
