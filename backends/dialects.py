@@ -62,10 +62,11 @@ def is_context_length(status: int, body: bytes) -> bool:
 
 
 def error_of(body: bytes) -> ErrorShape:
-    """Read an error body in any of the four shapes that vLLM's versions and its framework send.
+    """Read an error body in any of the shapes that vLLM's versions and its framework send.
 
-    {"error": {"message", "type", "param", "code"}}, the flat {"object": "error", "message", …} of V0,
-    {"error": "…"} of the key check, {"detail": … } of FastAPI. Anything else is UNREADABLE.
+    {"error": {"message", "type", "param", "code"}}, the same without `param` and `code` (Anthropic's), the flat
+    {"object": "error", "message", …} of V0 and {"type": "error", "message", …} of Responses events, {"error": "…"} of
+    the key check, {"detail": … } of FastAPI. Anything else is UNREADABLE.
     """
     try:
         value = msgspec.json.decode(body)
@@ -83,7 +84,7 @@ def error_in(value: Any) -> ErrorShape | None:
         return _from_fields(error, openai=error.keys() >= {"message", "type", "param", "code"})
     if isinstance(error, str) and error:
         return ErrorShape(message=error)
-    if value.get("object") == "error":
+    if value.get("object") == "error" or value.get("type") == "error":
         return _from_fields(value, openai=False)
     return _from_detail(value.get("detail"))
 

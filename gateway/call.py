@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from backends import dialects
+from backends.answers import reader_for
 from backends.errors import (
     BackendDisconnected,
     BackendError,
@@ -29,7 +30,8 @@ from backends.errors import (
     BackendTimeout,
     BackendUnavailable,
 )
-from backends.reader import Sized, StreamReader, read_sized
+from backends.reader import StreamReader
+from backends.sized import Sized, read_sized
 from gateway import errors, routing, tally
 from gateway.errors import GatewayError
 from gateway.events import (
@@ -236,8 +238,10 @@ class Call:
         if 200 <= event.status < 300:
             kind = next((value for name, value in event.headers if name == b"content-type"), b"")
             if self.facts.stream and kind.lower().startswith(b"text/event-stream"):
-                self._reader = StreamReader(
-                    strip_usage=not self.facts.include_usage, event_bytes_max=self.limits.event_bytes_max
+                self._reader = reader_for(
+                    self.facts.operation.answer,
+                    strip_usage=not self.facts.include_usage,
+                    event_bytes_max=self.limits.event_bytes_max,
                 )
                 self.state = State.HELD
             else:
@@ -301,7 +305,7 @@ class Call:
 
     def _sized_end(self, _event: End, now_ns: int) -> list[Action]:
         body = b"".join(self._body)
-        answer = read_sized(self.facts.operation.name, body)
+        answer = read_sized(self.facts.operation.answer, body)
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
         self._tally.usage, self._tally.finish_reasons = answer.usage, answer.finish_reasons

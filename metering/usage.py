@@ -6,9 +6,11 @@ import msgspec
 
 
 class UsageSource(enum.StrEnum):
-    """Where the counts of a `Usage` come from."""
+    """Where the counts of a `Usage` come from; of two that differ, the weaker one is named."""
 
-    REPORTED = "reported"  # the backend's own usage object
+    REPORTED = "reported"  # the backend's own usage object, of the whole answer
+    COUNTED = "counted"  # tokens of a stream, counted as they passed or as the backend counted them so far
+    ESTIMATED = "estimated"  # from the sizes of request and answer: nobody counted
     UNKNOWN = "unknown"  # nothing to go on; tokens that nobody counted are not billed
 
 

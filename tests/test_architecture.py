@@ -10,9 +10,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 LAYERS = ["metering", "backends", "gateway"]  # each may import those before it
 TOP_LEVEL = {"gateway", "backends", "metering", "deploy", "tests", "grafana"}
 PURE = {
-    "backends.answers", "backends.catalog", "backends.dialects", "backends.errors", "backends.health",
-    "backends.identity",
-    "backends.model", "backends.reader", "backends.retry_after", "backends.sse",
+    "backends.answers", "backends.catalog", "backends.chunks", "backends.counts", "backends.dialects",
+    "backends.errors", "backends.health", "backends.identity", "backends.messages", "backends.model",
+    "backends.reader", "backends.responses", "backends.retry_after", "backends.settling",
+    "backends.sized", "backends.sse",
     "backends.simulator.answers", "backends.simulator.apis.chat", "backends.simulator.apis.chunks",
     "backends.simulator.apis.completions", "backends.simulator.apis.events", "backends.simulator.apis.messages",
     "backends.simulator.apis.pooling", "backends.simulator.apis.responses", "backends.simulator.apis.tokenizer",
@@ -21,12 +22,12 @@ PURE = {
     "backends.simulator.metrics", "backends.simulator.plans", "backends.simulator.prefix_cache",
     "backends.simulator.profiles", "backends.simulator.refusals", "backends.simulator.schemas",
     "backends.simulator.settings", "backends.simulator.tokens",
-    "gateway.auth", "gateway.bodies", "gateway.bounds", "gateway.call", "gateway.config", "gateway.config_check",
-    "gateway.config_shape", "gateway.config_tree", "gateway.cors", "gateway.errors", "gateway.events",
-    "gateway.operations", "gateway.pricing_config", "gateway.queueing", "gateway.restarts", "gateway.routing",
-    "gateway.tally", "gateway.wire",
-    "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record", "metering.replay",
-    "metering.salvage", "metering.units", "metering.usage",
+    "gateway.auth", "gateway.bodies", "gateway.bounds", "gateway.call", "gateway.config",
+    "gateway.config_check", "gateway.config_shape", "gateway.config_tree", "gateway.cors", "gateway.errors",
+    "gateway.events", "gateway.operations", "gateway.pricing_config", "gateway.queueing", "gateway.restarts",
+    "gateway.routing", "gateway.tally", "gateway.wire",
+    "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
+    "metering.replay", "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip
 IMPURE_IMPORTS = {
     "asyncio", "httptools", "logging", "os", "pathlib", "random", "redis", "secrets", "socket", "starlette",

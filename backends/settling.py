@@ -1,0 +1,101 @@
+"""The token counts that a call is billed by: what the backend reported, else what can be known without it. Pure.
+
+    reported    both counts, and the answer came to its end
+    counted     a stream: what the backend had counted so far, or one token for each delta, whichever is more
+    estimated   one token for each 4 bytes of text; of the request at least one, at most what the backend can hold
+
+A count that was reported stands beside one that was not; `source` names the weaker. Nothing is tokenised: all this
+takes one pass over an answer at most, and none over the request.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from metering.usage import Usage, UsageSource
+
+BYTES_PER_TOKEN = 4
+"""Of English text in the tokenizers of today's models; JSON and other scripts have more tokens, pictures fewer."""
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts to bill by. flags: what the record is to say of them."""
+
+    usage: Usage
+    flags: tuple[str, ...] = ()
+
+
+class Stream(Protocol):
+    """What a reader of a stream knows; see StreamReader."""
+
+    counted: int
+    usage: Usage
+    usage_clamped: int
+    usage_invalid: int
+
+    @property
+    def usage_final(self) -> bool:
+        """The usage is of the whole answer."""
+
+
+class Answered(Protocol):
+    """What is known of a sized answer; see Sized. text_bytes: of what was generated."""
+
+    usage: Usage
+    usage_clamped: int
+    usage_invalid: int
+    text_bytes: int
+
+
+def prompt_estimate(body_bytes: int, max_model_len: int | None) -> int:
+    """How many tokens a request may have had. max_model_len: what the backend can hold; None: not known."""
+    tokens = max(1, body_bytes // BYTES_PER_TOKEN)
+    return tokens if max_model_len is None else min(tokens, max_model_len)
+
+
+def of_stream(reader: Stream, prompt: int) -> Settled:
+    """The counts of a stream, whole or cut. prompt: its estimate."""
+    usage, flags = reader.usage, _flags(reader)
+    if not reader.usage_final:
+        completion = max(usage.completion_tokens or 0, reader.counted)
+        source = UsageSource.COUNTED
+        if usage.completion_tokens is None and not reader.counted:
+            source = UsageSource.ESTIMATED  # no token was seen; there may have been some
+    elif usage.completion_tokens is None:
+        completion, source = reader.counted, UsageSource.COUNTED
+    else:
+        completion, source = usage.completion_tokens, UsageSource.REPORTED
+    return _settled(usage, completion, source, prompt, flags)
+
+
+def of_sized(answer: Answered, prompt: int) -> Settled:
+    """The counts of a sized answer. prompt: its estimate."""
+    usage, flags = answer.usage, _flags(answer)
+    if usage.completion_tokens is None:
+        completion = -(-answer.text_bytes // BYTES_PER_TOKEN)
+        return _settled(usage, completion, UsageSource.ESTIMATED, prompt, flags)
+    return _settled(usage, usage.completion_tokens, UsageSource.REPORTED, prompt, flags)
+
+
+def of_nothing(prompt: int) -> Settled:
+    """The counts of work that was begun and gave no answer: its prompt, by estimate."""
+    usage = Usage(prompt_tokens=prompt, completion_tokens=0, source=UsageSource.ESTIMATED)
+    return Settled(usage=usage, flags=("prompt_estimated",))
+
+
+def _settled(
+    usage: Usage, completion: int, source: UsageSource, prompt: int, flags: tuple[str, ...]
+) -> Settled:
+    changes: dict[str, Any] = {"completion_tokens": completion}
+    if usage.prompt_tokens is None:
+        flags += ("prompt_estimated",)
+        changes["prompt_tokens"] = prompt
+        if source is UsageSource.REPORTED:
+            source = UsageSource.ESTIMATED
+    return Settled(usage=msgspec.structs.replace(usage, source=source, **changes), flags=flags)
+
+
+def _flags(answer: Stream | Answered) -> tuple[str, ...]:
+    """A count that was none is left out, a part larger than its whole is cut to it; the record says so."""
+    invalid = ("usage_invalid",) if answer.usage_invalid else ()
+    return (*invalid, "usage_clamped") if answer.usage_clamped else invalid

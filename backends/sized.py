@@ -1,0 +1,145 @@
+"""Read a whole answer: is it one, what did it use, how did it end? Pure.
+
+An answer is known by what its kind always has; an error that comes with the status 200, or a page of a proxy, is none.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from backends import counts, dialects
+from backends.answers import Answer
+from backends.counts import Reading
+from backends.dialects import ErrorShape
+from backends.reader import CHOICES_MAX, REASON_CHARACTERS_MAX, decoded
+from metering.usage import UNKNOWN, Usage
+
+Fields = dict[str, Any]
+
+
+class Sized(msgspec.Struct, frozen=True, kw_only=True):
+    """A sized answer as read. ok: it is an answer, not an error nor something else.
+
+    text_bytes: how much text was generated, in UTF-8; only counted where the usage does not say how many tokens.
+    """
+
+    ok: bool
+    usage: Usage = UNKNOWN
+    usage_invalid: int = 0
+    usage_clamped: int = 0
+    finish_reasons: tuple[str, ...] = ()
+    text_bytes: int = 0
+    error: ErrorShape | None = None
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of answer. holds: has it what such an answer always has? reasons: why each choice ended.
+
+    said: the parts that hold what was generated. usage: how its usage object is read.
+    """
+
+    holds: Callable[[Fields], bool]
+    reasons: Callable[[Fields], list[Any]] = lambda _fields: []
+    said: Callable[[Fields], Any] = lambda _fields: None
+    usage: Callable[[Any], Reading] = counts.pooled
+
+
+def read_sized(answer: Answer, body: bytes) -> Sized:
+    """Read a whole answer of this kind."""
+    value = decoded(body)
+    if not isinstance(value, dict):
+        return Sized(ok=False)
+    error = dialects.error_in(value)
+    if error is not None:
+        return Sized(ok=False, error=error)
+    if (made := _TOKENIZED.get(answer)) is not None:
+        held, number = made
+        return Sized(ok=held in value, usage=counts.tokenized(value.get(number) if number else None))
+    kind = _KINDS[answer]
+    if not kind.holds(value):
+        return Sized(ok=False)
+    usage = value.get("usage")
+    reading = Reading(usage=UNKNOWN) if usage is None else kind.usage(usage)
+    reasons = [reason for reason in kind.reasons(value) if isinstance(reason, str) and reason]
+    return Sized(
+        ok=True,
+        usage=reading.usage,
+        usage_invalid=int(reading.invalid),
+        usage_clamped=int(reading.clamped),
+        finish_reasons=tuple(reason[:REASON_CHARACTERS_MAX] for reason in reasons[:CHOICES_MAX]),
+        text_bytes=_text_bytes(kind.said(value)) if reading.usage.completion_tokens is None else 0,
+    )
+
+
+_TOKENIZED: dict[Answer, tuple[str, str | None]] = {
+    Answer.TOKENS: ("tokens", "count"),
+    Answer.TOKEN_COUNT: ("input_tokens", "input_tokens"),
+    Answer.TEXT: ("prompt", None),
+}
+"""What such an answer always has, and where it says how many tokens there are."""
+
+
+def _list_of(name: str, part: str) -> Callable[[Fields], bool]:
+    """A list of objects, each with that part."""
+
+    def holds(fields: Fields) -> bool:
+        items = fields.get(name)
+        return isinstance(items, list) and all(isinstance(item, dict) and part in item for item in items)
+
+    return holds
+
+
+def _of_choices(part: str) -> Callable[[Fields], list[Any]]:
+    return lambda fields: [choice.get(part) for choice in fields["choices"]]
+
+
+def _response_reasons(fields: Fields) -> list[Any]:
+    details = fields.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    return [reason or fields.get("status")]
+
+
+_KINDS = {
+    Answer.CHAT: _Kind(
+        holds=_list_of("choices", "message"),
+        reasons=_of_choices("finish_reason"),
+        said=_of_choices("message"),
+        usage=counts.openai,
+    ),
+    Answer.COMPLETIONS: _Kind(
+        holds=_list_of("choices", "text"),
+        reasons=_of_choices("finish_reason"),
+        said=_of_choices("text"),
+        usage=counts.openai,
+    ),
+    Answer.RESPONSES: _Kind(
+        holds=_list_of("output", "type"),
+        reasons=_response_reasons,
+        said=lambda fields: fields["output"],
+        usage=counts.responses,
+    ),
+    Answer.MESSAGES: _Kind(
+        holds=_list_of("content", "type"),
+        reasons=lambda fields: [fields.get("stop_reason")],
+        said=lambda fields: fields["content"],
+        usage=counts.anthropic,
+    ),
+    Answer.EMBEDDINGS: _Kind(holds=_list_of("data", "embedding")),
+    Answer.SCORE: _Kind(holds=_list_of("data", "score")),
+    Answer.RERANK: _Kind(holds=_list_of("results", "relevance_score")),
+}
+
+_NOT_SAID = frozenset({"id", "role", "status", "type"})
+
+
+def _text_bytes(value: Any) -> int:
+    """Of all strings in it that a model may have written."""
+    match value:
+        case str():
+            return len(value.encode("utf-8", "surrogatepass"))
+        case list():
+            return sum(map(_text_bytes, value))
+        case dict():
+            return sum(_text_bytes(part) for name, part in value.items() if name not in _NOT_SAID)
+    return 0
