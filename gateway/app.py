@@ -255,9 +255,11 @@ def _served(model: cfg.Model, config: Config) -> ServedModel:
     limits = Limits(
         connect_ns=_ns(config.timeouts.connect_s),
         first_event_ns=_ns(config.timeouts.first_event_s),
+        sized_answer_ns=_ns(config.timeouts.sized_answer_s),
         between_events_ns=_ns(config.timeouts.between_events_s),
         total_ns=_ns(config.timeouts.total_s),
         queue_ns=_ns(config.bounds.queue_wait_s),
+        keepalive_ns=_ns(config.keepalive_s),
         attempts_max=config.attempts_max,
         patience_ns=tuple(_ns(tier.patience_s) for tier in model.tiers),
         event_bytes_max=config.bounds.event_bytes_max,

@@ -8,19 +8,22 @@ A driver (relay.py) feeds events and carries out actions; it decides nothing. Al
                     the next attempt: only before the commit point
 
 The commit point is the entry into STREAMING (the first event with choices) or the end of a sized body, which is
-held whole: until then nothing has gone to the client and another backend may be tried; after it, never.
+held whole: until then nothing of an answer has gone to the client and another backend may be tried; after it, never.
 From DRAINING (the client left when only the usage event was due) it goes to SEALING too.
+
+A stream that is silent for `keepalive_ns` gets a comment, wherever the call is. The first one sends the head, and
+commits to nothing; a failure can from then on only be said by an event.
 
 Seal, then release: `Seal` puts the record into this turn's write; the end of the answer leaves on `Sealed`, not before.
 The outcome is decided by `record()`, which the flush calls: a client that left before it is `client_gone`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from backends import dialects
+from backends import dialects, retry_after
 from backends.answers import reader_for
 from backends.errors import (
     BackendDisconnected,
@@ -32,13 +35,14 @@ from backends.errors import (
 )
 from backends.reader import StreamReader
 from backends.sized import Sized, read_sized
-from gateway import errors, routing, tally
+from gateway import errors, heads, routing, tally
 from gateway.errors import GatewayError
 from gateway.events import (
     Abort,
     Action,
     Admit,
     Admitted,
+    Answered,
     Ask,
     ClientGone,
     Connect,
@@ -50,6 +54,7 @@ from gateway.events import (
     Finish,
     Granted,
     Head,
+    HoldBack,
     Leave,
     Lost,
     Open,
@@ -62,7 +67,7 @@ from gateway.events import (
     Unrecorded,
     Write,
 )
-from gateway.routing import Candidate, Plan, Step
+from gateway.routing import Busy, Course, Plan, Step
 from gateway.tally import Facts, Tally
 from metering import record, units
 from metering.record import AttemptOutcome, CallRecord, Outcome
@@ -76,14 +81,31 @@ OUR_KEY_REFUSED = (401, 403)
 """A backend's answers that are about the gateway's key, not about the request."""
 
 
+ADMITTING, QUEUED, CONNECTING, WAITING, HELD, SIZED, REJECTED, STREAMING, ENDING, DRAINING, SEALING, DONE = (
+    State
+)
+
+_SPEAKING = frozenset({QUEUED, CONNECTING, WAITING, HELD, STREAMING})
+"""Where a stream that has been silent for too long gets a comment."""
+
+_NEVER_NS = 2**63
+"""Later than any clock."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Deadlines in nanoseconds, patience_ns by tier; bytes of one event, and of an answer that is held whole."""
+    """Deadlines in nanoseconds, patience_ns by tier; bytes of one event, and of an answer that is held whole.
+
+    sized_answer_ns: until the first byte of a generated answer that is not streamed; first_event_ns: of any other.
+    keepalive_ns: the longest silence of a stream; 0: no comments.
+    """
 
     connect_ns: int
     first_event_ns: int
+    sized_answer_ns: int
     between_events_ns: int
     total_ns: int
     queue_ns: int
+    keepalive_ns: int
     attempts_max: int
     patience_ns: tuple[int, ...]
     event_bytes_max: int
@@ -100,115 +122,154 @@ class _Result(msgspec.Struct, kw_only=True):
     tail: bytes
 
 
-Handler = Callable[["Call", Any, int], list[Action]]
+Actions = Sequence[Action]
+Handler = Callable[["Call", Any, int], Actions]
+
+_NOTHING: Actions = ()
+_ADMIT: Actions = (Admit(),)
+_SEAL: Actions = (Seal(),)
+_GONE: Actions = (Finish(b""),)
 
 
 class Call:
-    """One admitted request and its answer.
-
-    `deadline_ns` (monotonic; None: no deadline) is when the driver must feed `Timer`.
-    """
+    """One admitted request and its answer. total_deadline_ns: when it must be over, wherever it is (monotonic)."""
 
     __slots__ = (
-        "_asked_ns", "_base_tier", "_body", "_body_bytes", "_events_seen", "_gone", "_longer_than", "_number",
-        "_opened", "_plan", "_queue_deadline_ns", "_reader", "_result", "_tally", "_tried", "_upto_tier",
-        "deadline_ns", "facts", "limits", "state",
+        "_asked_ns", "_body", "_body_bytes", "_busy", "_comment_ns", "_committed", "_course", "_due_ns", "_events_seen",
+        "_gone", "_number", "_opened", "_queue_deadline_ns", "_reader", "_result", "_stop", "_tally",
+        "facts", "limits", "state", "total_deadline_ns",
     )  # fmt: skip
 
     def __init__(self, facts: Facts, plan: Plan, limits: Limits) -> None:
-        assert plan.able
         self.facts = facts
         self.limits = limits
-        self.state = State.ADMITTING
-        self.deadline_ns: int | None = None
-        self._plan = plan
+        self.state = ADMITTING
+        self.total_deadline_ns = facts.received_ns + limits.total_ns
+        self._course = Course(plan, limits.patience_ns)
         self._tally = Tally(facts=facts, plan=plan, fallback=plan.unable)
-        self._tried: set[str] = set()
-        self._longer_than: int | None = None  # only walls longer than this, once one was too short
-        self._number = 0
+        self._number = 0  # of the running attempt
         self._asked_ns = 0
         self._queue_deadline_ns = 0
-        self._base_tier = 0
-        self._upto_tier = 0
+        self._due_ns = _NEVER_NS
+        self._comment_ns = _NEVER_NS  # when a stream has been silent for too long
         self._reader: StreamReader | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._events_seen = 0
-        self._opened = False
+        self._opened = False  # the head has gone to the client
+        self._committed = False
         self._gone = False
+        self._busy: list[Busy] = []  # what was said by those that took no call
+        self._stop: GatewayError | None = None
         self._result: _Result | None = None
 
-    def start(self, now_ns: int) -> list[Action]:
+    @property
+    def deadline_ns(self) -> int | None:
+        """When the driver must feed `Timer` (monotonic); None: never, as it stands."""
+        due_ns = self._due_ns
+        if self._comment_ns < due_ns and self.state in _SPEAKING:
+            due_ns = self._comment_ns
+        return None if due_ns == _NEVER_NS else due_ns
+
+    def start(self, now_ns: int) -> Actions:
         """Begin: the `admitted` line goes into this turn's write."""
         self._tally.admitted_ns = now_ns
-        return [Admit()]
+        self._spoken(now_ns)
+        return _ADMIT
 
-    def handle(self, event: Event, now_ns: int) -> list[Action]:
+    def handle(self, event: Event, now_ns: int) -> Actions:
         """Take an event; return what is to be done, in order. Events of a past attempt are ignored."""
         if event.attempt and event.attempt != self._number:
-            return []
-        return TABLE[self.state, type(event)](self, event, now_ns)
+            return _NOTHING
+        return _ROWS[self.state][type(event)](self, event, now_ns)
 
     # -- admission and queue
 
-    def _admitted(self, _event: Admitted, now_ns: int) -> list[Action]:
+    def _admitted(self, _event: Admitted, now_ns: int) -> Actions:
         if self._gone:
             return self._conclude(Outcome.CLIENT_GONE, None, None)
+        if self._stop is not None:
+            return self._conclude_with(self._stop, Outcome.BACKEND_FAILED)
         return self._queue(now_ns)
 
-    def _not_admitted(self, _event: Unrecorded, _now_ns: int) -> list[Action]:
-        self.state = State.DONE
+    def _not_admitted(self, _event: Unrecorded, _now_ns: int) -> Actions:
+        self.state = DONE
         return self._answer(errors.JournalFull("the call could not be recorded; try again", retry_after_s=5))
 
-    def _queue(self, now_ns: int) -> list[Action]:
+    def _queue(self, now_ns: int) -> Actions:
         """Ask for a seat in the lowest tier that has somebody untried."""
-        self.state = State.QUEUED
+        self.state = QUEUED
         self._asked_ns = now_ns
-        self._queue_deadline_ns = now_ns + self.limits.queue_ns
-        self._base_tier = self._upto_tier = min(candidate.tier for candidate in self._untried())
+        self._queue_deadline_ns = min(now_ns + self.limits.queue_ns, self.total_deadline_ns)
+        self._course.set_out()
         return self._ask(now_ns)
 
-    def _ask(self, now_ns: int) -> list[Action]:
-        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._upto_tier]
-        while later and self.limits.patience_ns[self._upto_tier] == 0:
-            self._upto_tier = min(later)
-            later = [tier for tier in later if tier > self._upto_tier]
-        self.deadline_ns = min(self._queue_deadline_ns, self.total_deadline_ns)
-        if later:
-            self.deadline_ns = min(self.deadline_ns, now_ns + self.limits.patience_ns[self._upto_tier])
-        wants = (candidate for candidate in self._untried() if candidate.tier <= self._upto_tier)
-        return [Ask(tuple(candidate.target.name for candidate in wants))]
+    def _ask(self, now_ns: int) -> Actions:
+        patience_ns = self._course.patience_ns
+        self._due_ns = self._queue_deadline_ns
+        if patience_ns is not None:
+            self._due_ns = min(self._due_ns, now_ns + patience_ns)
+        return (Ask(self._course.wants()),)
 
-    def _waited(self, _event: Timer, now_ns: int) -> list[Action]:
+    def _waited(self, now_ns: int) -> Actions:
         """Patience is over: spill to the next tier; or there is no time left: shed."""
-        later = [candidate.tier for candidate in self._untried() if candidate.tier > self._upto_tier]
-        if later and now_ns < min(self._queue_deadline_ns, self.total_deadline_ns):
-            self._upto_tier = min(later)
+        if self._course.patience_ns is not None and now_ns < self._queue_deadline_ns:
+            self._course.spill()
             return self._ask(now_ns)
         self._tally.queue_wait_ns += now_ns - self._asked_ns
         error = errors.NoBackend("all servers of this model are full; try again", retry_after_s=1)
         return [Leave(), *self._conclude_with(error, Outcome.SHED)]
 
-    def _untried(self) -> list[Candidate]:
-        return [
-            candidate
-            for candidate in self._plan.able
-            if candidate.target.name not in self._tried
-            and (self._longer_than is None or (candidate.target.max_model_len or 0) > self._longer_than)
-        ]
-
-    def _granted(self, event: Granted, now_ns: int) -> list[Action]:
-        candidate = next(c for c in self._plan.able if c.target.name == event.backend)
-        self._tally.spill = "full" if candidate.tier > self._base_tier else None
+    def _granted(self, event: Granted, now_ns: int) -> Actions:
+        candidate = self._course.take(event.backend)
+        self._tally.spill = "full" if self._course.spilled(candidate) else None
         self._tally.queue_wait_ns += now_ns - self._asked_ns
         self._tally.begin_attempt(candidate.target, candidate.tier, now_ns)
-        self._tried.add(event.backend)
         self._number += 1
         self._reader = None
         self._body, self._body_bytes = [], 0
-        self.state = State.CONNECTING
-        self.deadline_ns = min(now_ns + self.limits.connect_ns, self.total_deadline_ns)
-        return [Connect(candidate.target, self._number)]
+        self.state = CONNECTING
+        self._due_ns = min(now_ns + self.limits.connect_ns, self.total_deadline_ns)
+        return (Connect(candidate.target, self._number),)
+
+    # -- time
+
+    def _timer(self, event: Timer, now_ns: int) -> Actions:
+        """A wait is over, or a stream has been silent for too long."""
+        if now_ns < self._due_ns and now_ns >= self._comment_ns:
+            return self._keep_alive(now_ns)
+        return self._overdue(event, now_ns)
+
+    def _overdue(self, _event: Timer, now_ns: int) -> Actions:
+        if now_ns < self._due_ns:
+            return _NOTHING
+        if self.state is QUEUED:
+            return self._waited(now_ns)
+        if self.state is CONNECTING:
+            return self._fail(BackendUnavailable(self._backend, "connect timeout"), now_ns)
+        return self._fail(BackendTimeout(self._backend, "timeout"), now_ns)
+
+    def _spoken(self, now_ns: int) -> None:
+        """The client hears something, or begins to wait: from here its silence is counted."""
+        if self.limits.keepalive_ns and self.facts.stream:
+            self._comment_ns = now_ns + self.limits.keepalive_ns
+
+    def _keep_alive(self, now_ns: int) -> Actions:
+        """A comment, so that nobody between here and the client takes the silence for an end."""
+        self._spoken(now_ns)
+        if self._torn:
+            return _NOTHING  # within an event a comment is a part of it
+        self._tally.response_bytes += len(heads.KEEPALIVE)
+        comment = Write(heads.KEEPALIVE)
+        if self._opened:
+            return (comment,)
+        self._opened = True
+        return (heads.waiting_head(self.facts), comment)
+
+    @property
+    def _torn(self) -> bool:
+        """Is a part of an event that has not ended with the client?"""
+        return self._committed and self._reader is not None and self._reader.torn
 
     @property
     def _backend(self) -> str:
@@ -216,24 +277,21 @@ class Call:
         assert self._tally.target is not None
         return self._tally.target.name
 
-    @property
-    def total_deadline_ns(self) -> int:
-        """When the call must be over, wherever it is (monotonic)."""
-        return self.facts.received_ns + self.limits.total_ns
-
     # -- the attempt, before the commit point
 
-    def _connected(self, _event: Connected, now_ns: int) -> list[Action]:
+    def _connected(self, _event: Connected, now_ns: int) -> Actions:
         if self._tally.dispatched_ns is None:
             self._tally.dispatched_ns = now_ns
-        self._tally.reconnected = self.state is State.WAITING  # once more: a reused connection was dead
-        self.state = State.WAITING
-        # An answer that is not streamed comes when all of it is generated: only the total bounds it.
-        first_ns = self.limits.first_event_ns if self.facts.stream else self.limits.total_ns
-        self.deadline_ns = min(now_ns + first_ns, self.total_deadline_ns)
-        return []
+        self._tally.reconnected = self.state is WAITING  # once more: a reused connection was dead
+        self.state = WAITING
+        whole = (
+            self.facts.operation.answer.generates and not self.facts.stream
+        )  # it comes when all is generated
+        first_ns = self.limits.sized_answer_ns if whole else self.limits.first_event_ns
+        self._due_ns = min(now_ns + first_ns, self.total_deadline_ns)
+        return _NOTHING
 
-    def _head(self, event: Head, now_ns: int) -> list[Action]:
+    def _head(self, event: Head, now_ns: int) -> Actions:
         self._tally.status = event.status
         if 200 <= event.status < 300:
             kind = next((value for name, value in event.headers if name == b"content-type"), b"")
@@ -243,19 +301,24 @@ class Call:
                     strip_usage=not self.facts.include_usage,
                     event_bytes_max=self.limits.event_bytes_max,
                 )
-                self.state = State.HELD
+                self.state = HELD
+            elif self._opened:
+                return self._fail(BackendFaulted(self._backend, "answer not a stream"), now_ns)
             else:
-                self.state = State.SIZED
-            return []
+                self.state = SIZED
+            return _NOTHING
         reason = f"status {event.status}"
         if event.status in (429, 503):
-            return self._fail(BackendUnavailable(self._backend, reason), now_ns)
+            wait_s = retry_after.read(event.headers, (now_ns + self.facts.wall_offset_ns) // units.NS_PER_S)
+            self._busy.append(Busy(status=event.status, retry_after_s=wait_s))
+            busy = BackendUnavailable(self._backend, reason, status=event.status, retry_after_s=wait_s)
+            return self._fail(busy, now_ns)
         if 400 <= event.status < 500 and event.status not in OUR_KEY_REFUSED:
-            self.state = State.REJECTED
-            return []
+            self.state = REJECTED
+            return _NOTHING
         return self._fail(BackendFaulted(self._backend, reason), now_ns)
 
-    def _held_data(self, event: Data, now_ns: int) -> list[Action]:
+    def _held_data(self, event: Data, now_ns: int) -> Actions:
         assert self._reader is not None
         out = self._reader.feed(event.data)
         if self._tally.first_event_ns is None and self._reader.events:
@@ -270,17 +333,25 @@ class Call:
             return self._gather_limit(len(event.data), now_ns)
         return self._commit(now_ns)
 
-    def _commit(self, now_ns: int) -> list[Action]:
+    def _commit(self, now_ns: int) -> Actions:
         """From here on the answer is this backend's."""
-        self.state = State.STREAMING
-        self._tally.served = self._opened = True
+        self.state = STREAMING
+        self._tally.served = self._committed = True
         held = b"".join(self._body)
         self._body = []
-        head = Open(200, self._headers(b"text/event-stream; charset=utf-8", stream=True))
-        return [head, *self._read(held, now_ns)]
+        actions: list[Action] = self._answered()
+        if not self._opened:
+            self._opened = True
+            actions.append(heads.stream_head(self.facts, self._tally))
+        return [*actions, *self._read(held, now_ns)]
 
-    def _gather(self, event: Data, now_ns: int) -> list[Action]:
+    def _answered(self) -> list[Action]:
+        assert self._tally.target is not None
+        return [Answered(self._backend)] if self._tally.target.cold else []
+
+    def _gather(self, event: Data, now_ns: int) -> Actions:
         self._tally.first_event_ns = self._tally.first_event_ns or now_ns
+        self._due_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
         self._body.append(event.data)
         return self._gather_limit(len(event.data), now_ns)
 
@@ -288,22 +359,22 @@ class Call:
         assert self._reader is not None
         return BackendFaulted(self._backend, "event too large" if self._reader.too_large else "error event")
 
-    def _gather_limit(self, more_bytes: int, now_ns: int) -> list[Action]:
+    def _gather_limit(self, more_bytes: int, now_ns: int) -> Actions:
         self._body_bytes += more_bytes
-        limit = REJECTED_BYTES_MAX if self.state is State.REJECTED else self.limits.answer_bytes_max
+        limit = REJECTED_BYTES_MAX if self.state is REJECTED else self.limits.answer_bytes_max
         if self._body_bytes > limit:
             return self._fail(BackendFaulted(self._backend, "answer too large"), now_ns)
-        return []
+        return _NOTHING
 
-    def _held_end(self, _event: End, now_ns: int) -> list[Action]:
+    def _held_end(self, _event: End, now_ns: int) -> Actions:
         """The whole stream came before the commit point: a last event without its blank line may still commit."""
         assert self._reader is not None
         self._reader.close()
         if self._reader.error is not None or not self._reader.finish_reasons:
             return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns, ended=True)
-        return self._commit(now_ns) + self._complete(now_ns, ended=True)
+        return [*self._commit(now_ns), *self._complete(now_ns, ended=True)]
 
-    def _sized_end(self, _event: End, now_ns: int) -> list[Action]:
+    def _sized_end(self, _event: End, now_ns: int) -> Actions:
         body = b"".join(self._body)
         answer = read_sized(self.facts.operation.answer, body)
         if not answer.ok:
@@ -312,85 +383,96 @@ class Call:
         self._tally.mended = _usage_flags(answer)
         self._tally.served = True
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
-        head = Open(200, self._headers(b"application/json", length=len(body)))
-        return released + self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
+        head = heads.sized_head(200, self.facts, self._tally, len(body))
+        self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
+        return [*self._answered(), *released, *_SEAL]
 
-    def _rejected_end(self, _event: End, now_ns: int) -> list[Action]:
+    def _rejected_end(self, _event: End, now_ns: int) -> Actions:
         assert self._tally.status is not None
         body = b"".join(self._body)
         error = BackendRejected(self._backend, f"status {self._tally.status}")
         error.context_length = dialects.is_context_length(self._tally.status, body)
         return self._fail(error, now_ns, ended=True, body=body)
 
-    def _lost(self, event: Lost, now_ns: int) -> list[Action]:
+    def _lost(self, event: Lost, now_ns: int) -> Actions:
         return self._fail(event.error, now_ns, ended=True)
-
-    def _too_slow(self, _event: Timer, now_ns: int) -> list[Action]:
-        if self.state is State.CONNECTING:
-            return self._fail(BackendUnavailable(self._backend, "connect timeout"), now_ns)
-        return self._fail(BackendTimeout(self._backend, "timeout"), now_ns)
 
     def _fail(
         self, error: BackendError, now_ns: int, *, ended: bool = False, body: bytes | None = None
-    ) -> list[Action]:
+    ) -> Actions:
         """The attempt failed: try another backend, or give up. ended: the connection is over already.
 
         body: of a rejected request's answer, which is the client's to read.
         """
         actions = self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)
-        if isinstance(error, BackendUnavailable) and self._tally.status is None:
-            actions.append(ConnectFailed(self._backend, error.reason))
-        longer = self._longer_than
-        if isinstance(error, BackendRejected) and error.context_length:
-            assert self._tally.target is not None
-            self._longer_than = self._tally.target.max_model_len or 0
-        untried = self._untried() if now_ns < self.total_deadline_ns else []
-        left = min(self.limits.attempts_max - len(self._tally.attempts), len(untried))
-        once = longer is None and bool(untried)
-        step = routing.after(error, committed=self._opened, attempts_left=max(left, 0), longer_wall=once)
+        if isinstance(error, BackendUnavailable):
+            actions.append(self._news(error))
+        longer = isinstance(error, BackendRejected) and error.context_length and self._outgrow()
+        untried = len(self._course) if now_ns < self.total_deadline_ns else 0
+        left = max(min(self.limits.attempts_max - len(self._tally.attempts), untried), 0)
+        step = routing.after(error, committed=self._committed, attempts_left=left, longer_wall=longer)
         if step is not Step.GIVE_UP:
             self._tally.fallback = routing.TOO_LONG if step is Step.LONGER_WALL else error.reason
             self._tally.spill = None
-            return actions + self._queue(now_ns)
-        return actions + self._give_up(error, body)
+            return [*actions, *self._queue(now_ns)]
+        return [*actions, *self._give_up(error, body)]
 
-    def _give_up(self, error: BackendError, body: bytes | None) -> list[Action]:
+    def _outgrow(self) -> bool:
+        assert self._tally.target is not None
+        return self._course.outgrow(self._tally.target.max_model_len or 0)
+
+    def _news(self, error: BackendUnavailable) -> ConnectFailed | HoldBack:
+        """What the registry should know of a backend that took no call."""
+        if error.status is None:
+            return ConnectFailed(error.backend, error.reason)
+        return HoldBack(error.backend, error.status, error.retry_after_s)
+
+    def _give_up(self, error: BackendError, body: bytes | None) -> Actions:
         if isinstance(error, BackendRejected):
             assert self._tally.status is not None
+            if self._opened:
+                refusal = errors.rejection(self._tally.status, body or b"")
+                return self._conclude(Outcome.REFUSED, 200, refusal.code, tail=self._error_event(refusal))
             tail, code = errors.rejected(self._tally.status, body or b"", self.facts.operation.errors)
-            head = Open(self._tally.status, self._headers(b"application/json", length=len(tail)))
+            head = heads.sized_head(self._tally.status, self.facts, self._tally, len(tail))
             return self._conclude(Outcome.REFUSED, self._tally.status, code, head=head, tail=tail)
+        if isinstance(error, BackendUnavailable) and self._busy:
+            plan, attempts = self._tally.plan, self._tally.attempts
+            all_busy = (len(self._busy), len(plan.busy)) == (len(attempts), len(plan.left_out))
+            refusal = routing.turned_away([*self._busy, *plan.busy], all_busy=all_busy)
+            return self._conclude_with(refusal, Outcome.BACKEND_FAILED)
         timed_out = isinstance(error, BackendTimeout)
         outcome = Outcome.TIMED_OUT if timed_out else Outcome.BACKEND_FAILED
         return self._conclude_with(errors.from_backend(error), outcome)
 
     # -- after the commit point
 
-    def _stream_data(self, event: Data, now_ns: int) -> list[Action]:
+    def _stream_data(self, event: Data, now_ns: int) -> Actions:
         assert self._reader is not None
         return self._read(self._reader.feed(event.data), now_ns)
 
-    def _read(self, out: bytes, now_ns: int) -> list[Action]:
+    def _read(self, out: bytes, now_ns: int) -> Actions:
         """After a read: pass on what may go, and see where the stream stands."""
         reader = self._reader
         assert reader is not None
-        actions: list[Action] = []
+        actions: Actions = _NOTHING
         if out:
             self._tally.response_bytes += len(out)
-            actions.append(Write(out))
+            self._spoken(now_ns)
+            actions = (Write(out),)
         if reader.events != self._events_seen:  # a comment is no sign of life
             self._events_seen = reader.events
-            self.deadline_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
+            self._due_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
         if reader.token:
             self._tally.note_tokens(now_ns, finished=bool(reader.finish_reasons))
         if reader.error is not None:
-            return actions + self._fail(self._faulty_event(), now_ns)
+            return [*actions, *self._fail(self._faulty_event(), now_ns)]
         if reader.done:
-            self.state = State.ENDING
-            self.deadline_ns = now_ns + END_WAIT_NS
+            self.state = ENDING
+            self._due_ns = now_ns + END_WAIT_NS
         return actions
 
-    def _stream_end(self, _event: End, now_ns: int) -> list[Action]:
+    def _stream_end(self, _event: End, now_ns: int) -> Actions:
         """The backend's body ended cleanly; it is an answer only if it says why it finished."""
         assert self._reader is not None
         self._reader.close()
@@ -400,67 +482,74 @@ class Call:
             return self._fail(BackendDisconnected(self._backend, "ended early"), now_ns, ended=True)
         return self._complete(now_ns, ended=True)
 
-    def _ending_data(self, event: Data, _now_ns: int) -> list[Action]:
+    def _ending_data(self, event: Data, _now_ns: int) -> Actions:
         assert self._reader is not None
         self._reader.feed(event.data)  # dropped, and counted as mended
-        return []
+        return _NOTHING
 
-    def _ending_over(self, _event: Event, now_ns: int) -> list[Action]:
+    def _ending_over(self, _event: Event, now_ns: int) -> Actions:
         """[DONE] was seen; the connection's end, or its absence, changes nothing."""
         return self._complete(now_ns, ended=isinstance(_event, End | Lost))
 
-    def _complete(self, now_ns: int, *, ended: bool) -> list[Action]:
+    def _complete(self, now_ns: int, *, ended: bool) -> Actions:
         assert self._reader is not None
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=ended)
-        return released + self._conclude(Outcome.COMPLETED, 200, None, tail=self._reader.end)
+        return [*released, *self._conclude(Outcome.COMPLETED, 200, None, tail=self._reader.end)]
 
     # -- the client has gone, the gateway stops
 
-    def _gone_early(self, _event: ClientGone, _now_ns: int) -> list[Action]:
+    def _gone_early(self, _event: ClientGone, _now_ns: int) -> Actions:
         self._gone = True
-        return []
+        return _NOTHING
 
-    def _gone_queued(self, _event: ClientGone, now_ns: int) -> list[Action]:
+    def _gone_queued(self, _event: ClientGone, now_ns: int) -> Actions:
         self._gone = True
         self._tally.queue_wait_ns += now_ns - self._asked_ns
         return [Leave(), *self._conclude(Outcome.CLIENT_GONE, None, None)]
 
-    def _gone_in_attempt(self, _event: ClientGone, now_ns: int) -> list[Action]:
+    def _gone_in_attempt(self, _event: ClientGone, now_ns: int) -> Actions:
         """Stop the backend at once, unless only its usage is due."""
         self._gone = True
-        if self.state is State.STREAMING and self._reader is not None and self._reader.finish_reasons:
-            self.state = State.DRAINING
-            self.deadline_ns = now_ns + END_WAIT_NS
-            return []
-        self._tally.served = self.state is not State.CONNECTING  # the work was begun for this client
+        if self._only_usage_due:
+            self.state = DRAINING
+            self._due_ns = now_ns + END_WAIT_NS
+            return _NOTHING
+        self._tally.served = self.state is not CONNECTING  # the work was begun for this client
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=False)
-        return released + self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)
+        return [*released, *self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)]
 
-    def _gone_ending(self, _event: ClientGone, now_ns: int) -> list[Action]:
+    @property
+    def _only_usage_due(self) -> bool:
+        if self.state is not STREAMING:
+            return False
+        assert self._reader is not None
+        return len(self._reader.finish_reasons) >= (self.facts.params.n or 1)
+
+    def _gone_ending(self, _event: ClientGone, now_ns: int) -> Actions:
         self._gone = True
         return self._drained(_event, now_ns)
 
-    def _draining_data(self, event: Data, now_ns: int) -> list[Action]:
+    def _draining_data(self, event: Data, now_ns: int) -> Actions:
         assert self._reader is not None
         self._reader.feed(event.data)
-        return self._drained(event, now_ns) if self._reader.done else []
+        return self._drained(event, now_ns) if self._reader.done else _NOTHING
 
-    def _drained(self, event: Event, now_ns: int) -> list[Action]:
+    def _drained(self, event: Event, now_ns: int) -> Actions:
         ended = isinstance(event, End | Lost)
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=ended)
-        return released + self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)
+        return [*released, *self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)]
 
-    def _gone_sealing(self, _event: ClientGone, _now_ns: int) -> list[Action]:
-        self._gone = True
-        return []
+    def _stopping_early(self, event: Stopping, _now_ns: int) -> Actions:
+        self._stop = event.error
+        return _NOTHING
 
-    def _stopping_queued(self, event: Stopping, now_ns: int) -> list[Action]:
+    def _stopping_queued(self, event: Stopping, now_ns: int) -> Actions:
         self._tally.queue_wait_ns += now_ns - self._asked_ns
         return [Leave(), *self._conclude_with(event.error, Outcome.BACKEND_FAILED)]
 
-    def _stopping(self, event: Stopping, now_ns: int) -> list[Action]:
+    def _stopping(self, event: Stopping, now_ns: int) -> Actions:
         released = self._end_attempt(AttemptOutcome.FAILED, event.error.code or "fault", now_ns, ended=False)
-        return released + self._conclude_with(event.error, Outcome.BACKEND_FAILED)
+        return [*released, *self._conclude_with(event.error, Outcome.BACKEND_FAILED)]
 
     # -- the end
 
@@ -475,12 +564,11 @@ class Call:
         release = Release(self._backend)
         return [release] if ended else [Abort(), release]
 
-    def _conclude_with(self, error: GatewayError, outcome: Outcome) -> list[Action]:
+    def _conclude_with(self, error: GatewayError, outcome: Outcome) -> Actions:
         """End with an error of ours: as an answer if nothing has been sent, else as an event in the stream."""
         if self._opened:
             return self._conclude(outcome, 200, error.code, tail=self._error_event(error))
-        body = errors.error_body(error, self.facts.operation.errors)
-        head = Open(int(error.status), self._error_headers(error, len(body)))
+        head, body = heads.error(error, self.facts)
         return self._conclude(outcome, int(error.status), error.code, head=head, tail=body)
 
     def _conclude(
@@ -491,76 +579,42 @@ class Call:
         *,
         head: Open | None = None,
         tail: bytes = b"",
-    ) -> list[Action]:
-        self.state = State.SEALING
-        self.deadline_ns = None
+    ) -> Actions:
+        self.state = SEALING
+        self._due_ns = _NEVER_NS
         self._result = _Result(outcome=outcome, status=status, error_code=code, head=head, tail=tail)
-        return [Seal()]
+        return _SEAL
 
-    def _sealed(self, _event: Sealed, _now_ns: int) -> list[Action]:
+    def _sealed(self, _event: Sealed, _now_ns: int) -> Actions:
         """The record is in the file: now the end may leave."""
-        self.state = State.DONE
+        self.state = DONE
         result = self._result
         assert result is not None
         if self._gone:
-            return [Finish(b"")]
-        actions: list[Action] = [] if result.head is None else [result.head]
-        return [*actions, Finish(result.tail)]
+            return _GONE
+        end = Finish(result.tail)
+        return (end,) if result.head is None else (result.head, end)
 
-    def _unsealed(self, _event: Unrecorded, _now_ns: int) -> list[Action]:
+    def _unsealed(self, _event: Unrecorded, _now_ns: int) -> Actions:
         """The record was lost: the client must not take this for the end of a good answer."""
-        self.state = State.DONE
+        self.state = DONE
         error = errors.JournalFull("the call could not be recorded")
         if self._opened:
-            return [Finish(self._error_event(error))]
+            return (Finish(self._error_event(error)),)
         return self._answer(error)
 
     def _error_event(self, error: GatewayError) -> bytes:
         """An error as the stream's last event; half an event that has gone out is ended first."""
-        torn = self._reader is not None and self._reader.torn
-        return (b"\n\n" if torn else b"") + errors.error_event(error, self.facts.operation.errors)
+        return (b"\n\n" if self._torn else b"") + errors.error_event(error, self.facts.operation.errors)
 
-    def _answer(self, error: GatewayError) -> list[Action]:
-        body = errors.error_body(error, self.facts.operation.errors)
-        return [Open(int(error.status), self._error_headers(error, len(body))), Finish(body)]
+    def _answer(self, error: GatewayError) -> Actions:
+        head, body = heads.error(error, self.facts)
+        return (head, Finish(body))
 
-    def _ignore(self, _event: Event, _now_ns: int) -> list[Action]:
-        return []
+    def _ignore(self, _event: Event, _now_ns: int) -> Actions:
+        return _NOTHING
 
-    # -- what is written
-
-    def _headers(
-        self, kind: bytes, *, length: int | None = None, stream: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        """Headers of an answer that a backend gave."""
-        headers = [(b"content-type", kind), *self._own_headers()]
-        if length is not None:
-            headers.append((b"content-length", b"%d" % length))
-        if stream:
-            headers += [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-        assert self._tally.target is not None
-        family = self._tally.target.host.instance_family or "unknown"
-        headers.append((b"x-weighbridge-served-by", family.encode()))
-        if self._tally.fallback is not None:
-            headers.append((b"x-weighbridge-fallback", self._tally.fallback.encode()))
-        if self._tally.spill is not None:
-            headers.append((b"x-weighbridge-spill", self._tally.spill.encode()))
-        if ignored := self._tally.ignored():
-            headers.append((b"x-weighbridge-ignored", ",".join(ignored).encode()))
-        return headers
-
-    def _error_headers(self, error: GatewayError, length: int) -> list[tuple[bytes, bytes]]:
-        headers = [(b"content-type", b"application/json"), *self._own_headers()]
-        headers.append((b"content-length", b"%d" % length))
-        if error.retry_after_s is not None:
-            headers.append((b"retry-after", b"%d" % error.retry_after_s))
-        return headers
-
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        return [
-            (b"x-request-id", self.facts.request_id.encode()),
-            (b"x-weighbridge-call-id", self.facts.call_id.encode()),
-        ]
+    # -- the lines
 
     def admitted(self, seq: int, prev: str) -> record.Admitted:
         """The `admitted` line."""
@@ -598,17 +652,17 @@ def _usage_flags(answer: StreamReader | Sized) -> tuple[str, ...]:
     return (*invalid, "usage_clamped") if answer.usage_clamped else invalid
 
 
-def _seat_too_late(_call: Call, event: Granted, _now_ns: int) -> list[Action]:
-    return [Release(event.backend)]
+def _seat_too_late(_call: Call, event: Granted, _now_ns: int) -> Actions:
+    return (Release(event.backend),)
 
 
-def _impossible(call: Call, event: Event, _now_ns: int) -> list[Action]:
+def _impossible(call: Call, event: Event, _now_ns: int) -> Actions:
     raise AssertionError(f"{type(event).__name__} in {call.state}")
 
 
 def _table() -> dict[tuple[State, type[Event]], Handler]:
     """All pairs. What a driver cannot bring about by the order of its work is impossible; a late event is ignored."""
-    c, s = Call, State
+    c = Call
     table: dict[tuple[State, type[Event]], Handler] = {}
     for state in State:
         for event in (Admitted, Connected, Head, Data, End, Lost, Sealed, Unrecorded):
@@ -616,46 +670,47 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
         for late in (Timer, ClientGone, Stopping):
             table[state, late] = c._ignore
         table[state, Granted] = _seat_too_late
-    table |= {
-        (s.ADMITTING, Admitted): c._admitted,
-        (s.ADMITTING, Unrecorded): c._not_admitted,
-        (s.ADMITTING, ClientGone): c._gone_early,
-        (s.QUEUED, Granted): c._granted,
-        (s.QUEUED, Timer): c._waited,
-        (s.QUEUED, ClientGone): c._gone_queued,
-        (s.QUEUED, Stopping): c._stopping_queued,
-        (s.CONNECTING, Connected): c._connected,
-        (s.WAITING, Connected): c._connected,
-        (s.WAITING, Head): c._head,
-        (s.HELD, Data): c._held_data,
-        (s.HELD, End): c._held_end,
-        (s.SIZED, Data): c._gather,
-        (s.SIZED, End): c._sized_end,
-        (s.REJECTED, Data): c._gather,
-        (s.REJECTED, End): c._rejected_end,
-        (s.STREAMING, Data): c._stream_data,
-        (s.STREAMING, End): c._stream_end,
-        (s.ENDING, Data): c._ending_data,
-        (s.ENDING, End): c._ending_over,
-        (s.ENDING, Lost): c._ending_over,
-        (s.ENDING, Timer): c._ending_over,
-        (s.ENDING, ClientGone): c._gone_ending,
-        (s.ENDING, Stopping): c._ending_over,
-        (s.DRAINING, Data): c._draining_data,
-        (s.DRAINING, End): c._drained,
-        (s.DRAINING, Lost): c._drained,
-        (s.DRAINING, Timer): c._drained,
-        (s.DRAINING, Stopping): c._drained,
-        (s.SEALING, ClientGone): c._gone_sealing,
-        (s.SEALING, Sealed): c._sealed,
-        (s.SEALING, Unrecorded): c._unsealed,
-    }
-    for state in (s.CONNECTING, s.WAITING, s.HELD, s.SIZED, s.REJECTED, s.STREAMING):
+    for state in (CONNECTING, WAITING, HELD, SIZED, REJECTED, STREAMING):
         table[state, Lost] = c._lost
-        table[state, Timer] = c._too_slow
+        table[state, Timer] = c._timer if state in _SPEAKING else c._overdue
         table[state, ClientGone] = c._gone_in_attempt
         table[state, Stopping] = c._stopping
-    return table
+    return table | {
+        (ADMITTING, Admitted): c._admitted,
+        (ADMITTING, Unrecorded): c._not_admitted,
+        (ADMITTING, ClientGone): c._gone_early,
+        (ADMITTING, Stopping): c._stopping_early,
+        (QUEUED, Granted): c._granted,
+        (QUEUED, Timer): c._timer,
+        (QUEUED, ClientGone): c._gone_queued,
+        (QUEUED, Stopping): c._stopping_queued,
+        (CONNECTING, Connected): c._connected,
+        (WAITING, Connected): c._connected,
+        (WAITING, Head): c._head,
+        (HELD, Data): c._held_data,
+        (HELD, End): c._held_end,
+        (SIZED, Data): c._gather,
+        (SIZED, End): c._sized_end,
+        (REJECTED, Data): c._gather,
+        (REJECTED, End): c._rejected_end,
+        (STREAMING, Data): c._stream_data,
+        (STREAMING, End): c._stream_end,
+        (ENDING, Data): c._ending_data,
+        (ENDING, End): c._ending_over,
+        (ENDING, Lost): c._ending_over,
+        (ENDING, Timer): c._ending_over,
+        (ENDING, ClientGone): c._gone_ending,
+        (ENDING, Stopping): c._ending_over,
+        (DRAINING, Data): c._draining_data,
+        (DRAINING, End): c._drained,
+        (DRAINING, Lost): c._drained,
+        (DRAINING, Timer): c._drained,
+        (DRAINING, Stopping): c._drained,
+        (SEALING, ClientGone): c._gone_early,
+        (SEALING, Sealed): c._sealed,
+        (SEALING, Unrecorded): c._unsealed,
+    }
 
 
 TABLE = _table()
+_ROWS = tuple([{event: TABLE[state, event] for _, event in TABLE} for state in State])

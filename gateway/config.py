@@ -53,6 +53,7 @@ class Timeouts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     connect_s: Seconds = 2.0
     first_event_s: Seconds = 60.0  # prefill of a long prompt is slow
+    sized_answer_s: Seconds = 300.0  # half of the whole, so that another backend has as long
     between_events_s: Seconds = 10.0  # decode is not
     total_s: Seconds = 600.0
 

@@ -129,6 +129,12 @@ class NoBackend(GatewayError):
     status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "no_backend"
 
 
+class BackendsBusy(NoBackend):
+    """Everybody able said 429: too many calls, theirs to bound; it is no limit of the gateway's."""
+
+    status = http.HTTPStatus.TOO_MANY_REQUESTS
+
+
 class QueueFull(NoBackend):
     """As many calls of the model wait as may; this one would wait in vain."""
 
@@ -194,6 +200,18 @@ def rejected(status: int, body: bytes, shape: Shape = Shape.OPENAI) -> tuple[byt
     if found.openai:
         return body, code
     return error_body(InvalidRequest(found.message, param=found.param), shape), None
+
+
+def rejection(status: int, body: bytes) -> GatewayError:
+    """The same as an error of ours, for a stream whose head is long sent."""
+    found = dialects.error_of(body)
+    if dialects.is_context_length(status, body):
+        return ContextTooLong(found.message, param=found.param)
+    error: GatewayError = InvalidRequest(found.message, param=found.param)
+    error.status = status
+    error.type = found.type or error.type
+    error.code = found.code and found.code[:CODE_CHARACTERS_MAX]
+    return error
 
 
 def error_body(error: GatewayError, shape: Shape = Shape.OPENAI) -> bytes:

@@ -15,21 +15,21 @@ from gateway.routing import Target
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class State(enum.Enum):
-    """Where a call is; see the drawing in call.py."""
+class State(enum.IntEnum):
+    """Where a call is; see the drawing in call.py. An int, since it is looked up with every event."""
 
-    ADMITTING = "admitting"
-    QUEUED = "queued"
-    CONNECTING = "connecting"
-    WAITING = "waiting"
-    HELD = "held"
-    SIZED = "sized"
-    REJECTED = "rejected"
-    STREAMING = "streaming"
-    ENDING = "ending"
-    DRAINING = "draining"
-    SEALING = "sealing"
-    DONE = "done"
+    ADMITTING = 0
+    QUEUED = 1
+    CONNECTING = 2
+    WAITING = 3
+    HELD = 4
+    SIZED = 5
+    REJECTED = 6
+    STREAMING = 7
+    ENDING = 8
+    DRAINING = 9
+    SEALING = 10
+    DONE = 11
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -137,6 +137,20 @@ class ConnectFailed(Action, frozen=True):
 
     backend: str
     reason: str
+
+
+class HoldBack(Action, frozen=True):
+    """Tell the registry that a backend takes no calls for now. status: 429 or 503."""
+
+    backend: str
+    status: int
+    retry_after_s: int | None
+
+
+class Answered(Action, frozen=True):
+    """Tell the registry that a backend which was cold has answered."""
+
+    backend: str
 
 
 class Open(Action, frozen=True):

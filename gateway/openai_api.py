@@ -16,6 +16,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from backends.health import Hold
 from backends.registry import Registry
 from gateway import errors, relay, routing
 from gateway.auth import Keys, Principal
@@ -26,12 +27,13 @@ from gateway.operations import OPERATIONS, Operation
 from gateway.plain import PlainClient
 from gateway.queueing import Seats
 from gateway.relay import Client, Relay, Services
-from gateway.routing import TOO_LONG, Target, View
+from gateway.routing import TOO_LONG, Busy, Target, View
 from gateway.tally import Facts
 from gateway.wire import Ask, read_ask
 from metering import record
 from metering.logs import log
 from metering.record import Refused
+from metering.units import NS_PER_S
 
 logger = logging.getLogger("weighbridge.api")
 
@@ -175,7 +177,7 @@ class OpenAIApi:
         return Relay(self._services, Call(facts, plan, served.limits), request, client)
 
     def _plan(self, served: ServedModel, ask: Ask) -> routing.Plan:
-        views = self._targets.views(served)
+        views = self._targets.views(served, self._services.clock())
         plan = routing.plan(views, max_tokens=ask.max_tokens)
         if plan.able:
             return plan
@@ -187,6 +189,8 @@ class OpenAIApi:
                 f"{ask.length} is {ask.max_tokens}",
                 param=ask.length,
             )
+        if plan.busy:
+            raise routing.turned_away(plan.busy, all_busy=len(plan.busy) == len(plan.left_out))
         raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
 
     def refuse(self, error: Exception, visit: "Visit") -> tuple[int, Headers, bytes]:
@@ -229,7 +233,7 @@ class OpenAIApi:
         return _listed(request, self._card(served))
 
     def _card(self, served: ServedModel) -> dict[str, object]:
-        lengths = [view.target.max_model_len for view in self._targets.views(served)]
+        lengths = [view.target.max_model_len for view in self._targets.views(served, self._services.clock())]
         known = [length for length in lengths if length is not None]
         return {
             "id": served.id,
@@ -252,25 +256,31 @@ class Targets:
         """Replace what is known of a backend for the calls of a model."""
         self._targets[model, target.name] = target
 
-    def views(self, served: ServedModel) -> Sequence[View]:
-        """The backends of a model with this worker's load on them, tier by tier."""
+    def views(self, served: ServedModel, now_ns: int) -> Sequence[View]:
+        """The backends of a model with this worker's load on them, tier by tier. now_ns: monotonic."""
         views = []
         for number, tier in enumerate(served.tiers):
             for name in tier.backends:
                 entry = self._registry.entries[name]
                 target = self._targets[served.id, name]
+                if target.cold != entry.cold:
+                    target = msgspec.structs.replace(target, cold=entry.cold)
+                hold = entry.held(now_ns)
                 views.append(
                     View(
-                        target=msgspec.structs.replace(target, cold=entry.cold)
-                        if target.cold != entry.cold
-                        else target,
+                        target=target,
                         tier=number,
                         state=entry.health.state,
                         in_flight=self._seats.taken(name),
                         cap=self._seats.cap(name),
+                        busy=None if hold is None else _busy(hold, now_ns),
                     )
                 )
         return views
+
+
+def _busy(hold: Hold, now_ns: int) -> Busy:
+    return Busy(status=hold.status, retry_after_s=-((now_ns - hold.until_ns) // NS_PER_S))
 
 
 class Visit(msgspec.Struct, kw_only=True):

@@ -7,8 +7,7 @@ plain.py sends it by ASGI under any server, direct.py writes it to the connectio
 
 import collections
 import logging
-from collections.abc import Callable
-from http import HTTPStatus
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -68,7 +67,7 @@ class Relay:
     """One call on its way through this worker."""
 
     __slots__ = (
-        "_attempt", "_backend", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_services",
+        "_attempt", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_services",
         "_ticket", "call",
     )  # fmt: skip
 
@@ -81,7 +80,6 @@ class Relay:
         self._events: collections.deque[machine.Event] = collections.deque()
         self._busy = False
         self._attempt: Attempt | None = None
-        self._backend: str | None = None
         self._paused = False
         self._resumed = False  # since the last sweep
 
@@ -141,7 +139,7 @@ class Relay:
 
     # -- actions
 
-    def _act(self, actions: list[machine.Action]) -> None:
+    def _act(self, actions: Sequence[machine.Action]) -> None:
         for action in actions:
             ACTIONS[type(action)](self, action)
 
@@ -158,7 +156,6 @@ class Relay:
 
     def _connect(self, action: machine.Connect) -> None:
         body = self._body(action.target)
-        self._backend = action.target.name
         upstream = self._services.registry.entries[action.target.name].upstream
         listener = _Listener(self, action.attempt)
         self._attempt = upstream.send("POST", self._request.path, self._request.headers, body, listener)
@@ -182,9 +179,14 @@ class Relay:
     def _connect_failed(self, action: machine.ConnectFailed) -> None:
         self._services.registry.connect_failed(action.backend, action.reason)
 
+    def _hold_back(self, action: machine.HoldBack) -> None:
+        now_ns = self._services.clock()
+        self._services.registry.busy(action.backend, action.status, action.retry_after_s, now_ns)
+
+    def _answered(self, action: machine.Answered) -> None:
+        self._services.registry.answered(action.backend)
+
     def _open(self, action: machine.Open) -> None:
-        if action.status == HTTPStatus.OK and self._backend is not None:
-            self._services.registry.answered(self._backend)
         self._client.open(action.status, action.headers)
 
     def _write(self, action: machine.Write) -> None:
@@ -213,6 +215,8 @@ ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
     machine.Abort: Relay._abort,
     machine.Release: Relay._release,
     machine.ConnectFailed: Relay._connect_failed,
+    machine.HoldBack: Relay._hold_back,
+    machine.Answered: Relay._answered,
     machine.Open: Relay._open,
     machine.Write: Relay._write,
     machine.Seal: Relay._seal,

@@ -2,11 +2,13 @@
 
 import enum
 from collections.abc import Sequence
+from http import HTTPStatus
 
 import msgspec
 
 from backends.errors import BackendError, BackendRejected
 from backends.health import State
+from gateway.errors import BackendsBusy, GatewayError, NoBackend
 from metering.pricing import Tariff
 from metering.record import Host, LeftOut
 
@@ -28,10 +30,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     tariff: Tariff
 
 
+class Busy(msgspec.Struct, frozen=True, kw_only=True):
+    """A backend's word that it takes nothing now. status: 429 or 503. retry_after_s: None: it did not say."""
+
+    status: int
+    retry_after_s: int | None = None
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A backend of the model asked for, with this worker's load on it.
 
     tier: index of its tier, 0 is tried first. cap: this worker's share of its slots; None: no cap.
+    busy: what it said, while the time it asked for has not passed.
     """
 
     target: Target
@@ -39,6 +49,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     in_flight: int
     cap: int | None
+    busy: Busy | None = None
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -52,14 +63,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The candidates, best first; those left out, each with its reason.
 
     unable: why a tier before the first candidate's has nobody able; None if it is the first tier.
+    busy: the words of those left out because of them.
     """
 
     able: tuple[Candidate, ...]
     left_out: tuple[LeftOut, ...]
     unable: str | None = None
+    busy: tuple[Busy, ...] = ()
 
 
 TOO_LONG = "context length"
+BUSY = "busy"
+RETRY_AFTER_S = 1
+"""When to come again, if no backend said, or said at once."""
 
 
 def plan(views: Sequence[View], *, max_tokens: int | None) -> Plan:
@@ -70,19 +86,25 @@ def plan(views: Sequence[View], *, max_tokens: int | None) -> Plan:
     """
     able: list[View] = []
     left_out: list[LeftOut] = []
+    busy: list[Busy] = []
     for view in views:
-        if reason := why_not(view, max_tokens):
-            left_out.append(LeftOut(backend=view.target.name, reason=reason))
-        else:
+        reason = why_not(view, max_tokens)
+        if reason is None:
             able.append(view)
-    able.sort(key=lambda view: (view.tier, _load(view), view.target.name))
+            continue
+        left_out.append(LeftOut(backend=view.target.name, reason=reason))
+        if reason is BUSY and view.busy is not None:
+            busy.append(view.busy)
+    if len(able) > 1:
+        able.sort(key=lambda view: (view.tier, _load(view), view.target.name))
     first_tier = able[0].tier if able else 0
-    before = [view for view in views if view.tier < first_tier]
+    before = [view for view in views if view.tier < first_tier] if first_tier else []
     unable = why_not(before[0], max_tokens) if before else None
     return Plan(
-        able=tuple(Candidate(view.target, view.tier) for view in able),
+        able=tuple([Candidate(view.target, view.tier) for view in able]),
         left_out=tuple(left_out),
         unable=unable,
+        busy=tuple(busy),
     )
 
 
@@ -93,11 +115,84 @@ def why_not(view: View, max_tokens: int | None) -> str | None:
     length = view.target.max_model_len
     if max_tokens is not None and length is not None and max_tokens >= length:
         return TOO_LONG
-    return None
+    return BUSY if view.busy is not None else None
 
 
 def _load(view: View) -> float:
     return view.in_flight / view.cap if view.cap else float(view.in_flight)
+
+
+class Course:
+    """How far a call has come along its plan: who has been tried, which tiers are open, how long a wall must be.
+
+    patience_ns: by tier, how long its seats are waited for before the next tier opens.
+    """
+
+    __slots__ = ("_base_tier", "_left", "_longer_than", "_open_tier", "_patience_ns")
+
+    def __init__(self, plan: Plan, patience_ns: tuple[int, ...]) -> None:
+        assert plan.able
+        self._left = plan.able
+        self._patience_ns = patience_ns
+        self._longer_than: int | None = None  # only walls longer than this, once one was too short
+        self._base_tier = 0
+        self._open_tier = 0
+
+    def __len__(self) -> int:
+        """How many may still be tried."""
+        return len(self._left)
+
+    def set_out(self) -> None:
+        """Open the lowest tier that has somebody to try, and those after a tier that is not waited for."""
+        self._base_tier = self._open_tier = min([candidate.tier for candidate in self._left])
+        while self.patience_ns == 0:
+            self.spill()
+
+    @property
+    def patience_ns(self) -> int | None:
+        """How long the open tiers are waited for before the next one opens; None: there is no next one."""
+        return self._patience_ns[self._open_tier] if self._left[-1].tier > self._open_tier else None
+
+    def spill(self) -> None:
+        """Open the next tier that has somebody to try."""
+        self._open_tier = min(
+            [candidate.tier for candidate in self._left if candidate.tier > self._open_tier]
+        )
+
+    def wants(self) -> tuple[str, ...]:
+        """The backends of the open tiers, best first."""
+        tier = self._open_tier
+        return tuple([candidate.target.name for candidate in self._left if candidate.tier <= tier])
+
+    def take(self, backend: str) -> Candidate:
+        """Try this one: it is not wanted again."""
+        taken = next(candidate for candidate in self._left if candidate.target.name == backend)
+        self._left = tuple([candidate for candidate in self._left if candidate is not taken])
+        return taken
+
+    def spilled(self, candidate: Candidate) -> bool:
+        """Did the call leave the tier it set out in because that was full?"""
+        return candidate.tier > self._base_tier
+
+    def outgrow(self, length: int) -> bool:
+        """The call does not fit into `length` tokens: keep those with a longer wall. returns: may it move on? Once."""
+        first = self._longer_than is None
+        self._longer_than = length
+        self._left = tuple([one for one in self._left if (one.target.max_model_len or 0) > length])
+        return first and bool(self._left)
+
+
+def turned_away(busy: Sequence[Busy], *, all_busy: bool) -> GatewayError:
+    """What a client is told when backends were busy and none served it.
+
+    all_busy: nobody was left out or failed for another reason. 429 if all of them said so, else 503; it may come
+    again when the first of them is free.
+    """
+    said = [word.retry_after_s for word in busy if word.retry_after_s is not None]
+    wait_s = max(min(said, default=RETRY_AFTER_S), RETRY_AFTER_S)
+    if all_busy and all(word.status == HTTPStatus.TOO_MANY_REQUESTS for word in busy):
+        return BackendsBusy("the servers of this model have too many calls; try again", retry_after_s=wait_s)
+    return NoBackend("no server of this model can take the call now; try again", retry_after_s=wait_s)
 
 
 class Step(enum.Enum):

@@ -12,7 +12,9 @@ from gateway import errors
 from gateway import events as m
 from gateway.call import TABLE, Call
 from gateway.events import State
-from metering.record import AttemptOutcome, CallRecord, Outcome
+from gateway.routing import Busy, Candidate, Plan
+from metering.record import AttemptOutcome, CallRecord, LeftOut, Outcome
+from metering.record import Params as CallParams
 from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, SECOND, World, facts, plan, target
 
 
@@ -437,11 +439,33 @@ def test_a_backend_that_never_answers_is_left_for_the_next() -> None:
     assert w.connects == ["a", "b"]
 
 
+def test_an_answer_that_is_not_streamed_has_a_deadline_for_its_first_byte_and_another_backend_has_as_long() -> (
+    None
+):
+    w = sized()
+    w.tick()
+    assert (w.now_ns, w.connects) == (300 * SECOND, ["a", "b"])
+    w.answer(200, HEAD_JSON, BODY)
+    w.end()
+    w.flush()
+    assert (w.status, w.record.outcome, len(w.record.attempts)) == (200, Outcome.COMPLETED, 2)
+    w.check_books()
+
+
+def test_an_answer_that_has_begun_may_not_stall() -> None:
+    w = sized()
+    w.feed(m.Data(w.attempt, data=BODY[:10]))
+    w.tick()
+    assert (w.now_ns, w.connects) == (10 * SECOND, ["a", "b"])
+
+
 def test_the_total_deadline_ends_a_call_that_is_not_streamed() -> None:
     w = sized()
     w.tick()
+    w.feed(m.Connected(w.attempt))
+    w.tick()
     w.flush()
-    assert (w.status, w.record.outcome) == (504, Outcome.TIMED_OUT)
+    assert (w.now_ns, w.status, w.record.outcome) == (600 * SECOND, 504, Outcome.TIMED_OUT)
     w.check_books()
 
 
@@ -610,6 +634,200 @@ def test_shutdown_ends_calls_with_a_record_and_its_code() -> None:
     w.flush()
     assert (w.record.outcome, w.record.error_code) == (Outcome.BACKEND_FAILED, "shutdown")
     w.check_books()
+
+
+# -- comments in a silent stream
+
+COMMENT = b": keepalive\n\n"
+
+
+def alive(*tiers, stream=True, seats=None) -> World:
+    limits = msgspec.structs.replace(LIMITS, keepalive_ns=4 * SECOND)
+    w = World(Call(facts(stream=stream), plan(*(tiers or ((A, B), (GPU,)))), limits), seats=seats)
+    w.flush()
+    return w
+
+
+def test_a_silent_stream_gets_comments_and_its_fallback_stays_free() -> None:
+    w = alive()
+    w.feed(m.Connected(w.attempt))
+    w.tick()
+    assert (w.now_ns, w.status, w.client) == (4 * SECOND, 200, COMMENT)
+    w.tick()
+    assert (w.now_ns, w.client) == (8 * SECOND, COMMENT * 2)
+    w.feed(m.Lost(w.attempt, error=BackendDisconnected("a", "disconnected")))
+    assert w.connects == ["a", "b"]
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    w.flush()
+    assert w.client == COMMENT * 2 + ROLE + HE + LLO + FINISH + DONE
+    assert w.record.response_bytes == len(w.client)
+    assert not [
+        name for name in w.headers if name.startswith(b"x-weighbridge-") and not name.endswith(b"call-id")
+    ]
+    assert w.headers[b"content-type"] == b"text/event-stream; charset=utf-8"
+    w.check_books()
+
+
+def test_a_call_that_waits_for_a_seat_is_kept_alive_too() -> None:
+    w = alive((A,), seats={"a": 0})
+    w.tick()
+    w.tick()
+    assert (w.now_ns, w.client, w.waiting) == (8 * SECOND, COMMENT * 2, ("a",))
+    w.tick()
+    w.flush()
+    assert (w.now_ns, w.status, w.record.status, w.record.error_code) == (10 * SECOND, 200, 200, "no_backend")
+    assert w.record.outcome is Outcome.SHED
+    assert w.client.startswith(COMMENT * 2 + b'data: {"error":')
+    w.check_books()
+
+
+def test_the_silence_is_counted_from_the_last_byte_to_the_client() -> None:
+    w = alive()
+    w.answer(200, HEAD_SSE, ROLE)
+    w.now_ns = 3 * SECOND
+    w.feed(m.Data(w.attempt, data=HE))
+    w.tick()
+    assert (w.now_ns, w.client) == (7 * SECOND, ROLE + HE + COMMENT)
+    w.tick()
+    assert w.now_ns == 11 * SECOND
+    w.tick()  # a comment of ours is no sign of the backend's life
+    assert (w.now_ns, w.aborts) == (13 * SECOND, 1)
+    w.flush()
+    assert (w.record.outcome, w.record.error_code) == (Outcome.TIMED_OUT, "timeout")
+
+
+def test_the_backends_comments_before_its_answer_are_held_and_do_not_count() -> None:
+    w = alive()
+    w.answer(200, HEAD_SSE, b": ping\n\n")
+    w.tick()
+    assert (w.now_ns, w.client) == (4 * SECOND, COMMENT)
+    w.feed(m.Data(w.attempt, data=ROLE))
+    assert w.client == COMMENT + b": ping\n\n" + ROLE
+
+
+def test_no_comment_stands_within_an_event() -> None:
+    w = alive()
+    long = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 8192
+    w.answer(200, HEAD_SSE, ROLE, HE, long)
+    w.tick()
+    assert (w.now_ns, w.client) == (4 * SECOND, ROLE + HE + long)
+    w.feed(m.Data(w.attempt, data=b'"}}]}\n\n'))
+    w.tick()
+    assert w.client == ROLE + HE + long + b'"}}]}\n\n' + COMMENT
+
+
+def test_what_comes_after_a_comment_and_is_no_stream_is_a_failure() -> None:
+    w = alive()
+    w.feed(m.Connected(w.attempt))
+    w.tick()
+    w.feed(m.Head(w.attempt, status=200, headers=HEAD_JSON))
+    assert (w.connects, w.aborts) == (["a", "b"], 1)
+
+
+def test_a_refusal_after_a_comment_is_an_event_on_one_line() -> None:
+    w = alive()
+    w.feed(m.Connected(w.attempt))
+    w.tick()
+    w.feed(m.Head(w.attempt, status=400, headers=HEAD_JSON))
+    w.feed(m.Data(w.attempt, data=b'{"error": {"message": "no",\n "type": "t", "param": null, "code": "c"}}'))
+    w.end()
+    w.flush()
+    assert w.client == COMMENT + b'data: {"error":{"message":"no","type":"t","param":null,"code":"c"}}\n\n'
+    assert (w.record.outcome, w.record.status, w.record.error_code) == (Outcome.REFUSED, 200, "c")
+    w.check_books()
+
+
+def test_a_call_that_is_not_streamed_gets_no_comments() -> None:
+    w = alive(stream=False)
+    w.feed(m.Connected(w.attempt))
+    assert w.call.deadline_ns == 300 * SECOND
+    w.now_ns = 200 * SECOND
+    w.feed(m.Timer())
+    assert (w.status, w.client) == (None, b"")
+
+
+def test_a_stop_while_a_call_is_being_admitted_ends_it_at_its_admission() -> None:
+    w = admitting()
+    w.feed(m.Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
+    w.flush()
+    w.flush()
+    assert (w.status, w.connects, w.record.error_code) == (503, [], "shutdown")
+    w.check_books()
+
+
+def test_a_cold_backend_is_warm_once_it_has_answered_and_not_by_a_comment() -> None:
+    cold = msgspec.structs.replace(A, cold=True)
+    w = alive((cold,))
+    w.feed(m.Connected(w.attempt))
+    w.tick()
+    assert w.warmed == []
+    w.feed(m.Head(w.attempt, status=200, headers=HEAD_SSE))
+    w.feed(m.Data(w.attempt, data=ROLE))
+    assert w.warmed == ["a"]
+
+
+def busy(w: World, status: int, *retry_after: bytes) -> None:
+    w.feed(m.Connected(w.attempt))
+    w.feed(m.Head(w.attempt, status=status, headers=[(b"retry-after", value) for value in retry_after]))
+
+
+@pytest.mark.parametrize(("statuses", "waits", "shown", "wait"), [
+    ((429, 429), (b"7", b"9"), 429, b"7"),
+    ((429, 503), (b"7", b"5"), 503, b"5"),
+    ((429, 429), (b"Sun, 28 Nov 2032 00:00:00 GMT", b"0"), 429, b"1"),  # 0 would be a loop
+])  # fmt: skip
+def test_when_all_are_busy_the_client_hears_when_the_first_is_free(statuses, waits, shown, wait) -> None:
+    w = world((A, B))
+    w.flush()
+    for status, value in zip(statuses, waits, strict=True):
+        busy(w, status, value)
+    w.flush()
+    assert (w.status, w.headers[b"retry-after"]) == (shown, wait)
+    assert msgspec.json.decode(w.client)["error"]["code"] == "no_backend"
+    assert [name for name, _ in w.held_back] == ["a", "b"]
+    assert [attempt.outcome for attempt in w.record.attempts] == [AttemptOutcome.UNAVAILABLE] * 2
+    assert (w.record.status, w.record.cost_pusd) == (shown, 0)
+    w.check_books()
+
+
+def test_busy_backends_that_do_not_say_when_are_asked_again_in_a_second() -> None:
+    w = world((A,))
+    w.flush()
+    busy(w, 429)
+    w.flush()
+    assert (w.status, w.headers[b"retry-after"], w.held_back) == (429, b"1", [("a", None)])
+
+
+def test_a_busy_one_after_a_failure_is_no_429() -> None:
+    w = world((A, B))
+    w.flush()
+    w.answer(500, HEAD_JSON)
+    busy(w, 429, b"7")
+    w.flush()
+    assert (w.status, w.headers[b"retry-after"]) == (503, b"7")
+
+
+def test_one_left_out_as_busy_counts_as_busy() -> None:
+    left = Plan(
+        able=(Candidate(A, 0),),
+        left_out=(LeftOut(backend="b", reason="busy"),),
+        busy=(Busy(status=429, retry_after_s=3),),
+    )
+    w = World(Call(facts(), left, LIMITS))
+    w.flush()
+    busy(w, 429, b"7")
+    w.flush()
+    assert (w.status, w.headers[b"retry-after"]) == (429, b"3")
+
+
+def test_a_client_that_leaves_before_all_choices_have_finished_stops_the_backend_at_once() -> None:
+    asked = msgspec.structs.replace(facts(), params=CallParams(n=2))
+    w = World(Call(asked, plan((A,)), LIMITS))
+    w.flush()
+    w.answer(200, HEAD_SSE, ROLE, HE, FINISH)
+    w.feed(m.ClientGone())
+    assert w.aborts == 1
 
 
 # -- the laws, whatever happens

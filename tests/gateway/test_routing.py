@@ -11,13 +11,17 @@ from backends.errors import (
     BackendUnavailable,
 )
 from backends.health import State
-from gateway.routing import Step, View, after, plan
+from gateway.routing import Busy, Course, Step, View, after, plan, turned_away
 from metering.record import LeftOut
 from tests.support.machine import target
 
 
-def view(name: str, *, tier=0, state=State.READY, in_flight=0, cap: int | None = 8, length=4096) -> View:
-    return View(target=target(name, length=length), tier=tier, state=state, in_flight=in_flight, cap=cap)
+def view(
+    name: str, *, tier=0, state=State.READY, in_flight=0, cap: int | None = 8, length=4096, busy=None
+) -> View:
+    return View(
+        target=target(name, length=length), tier=tier, state=state, in_flight=in_flight, cap=cap, busy=busy
+    )
 
 
 def names(views: list[View], max_tokens: int | None = None) -> list[str]:
@@ -55,6 +59,58 @@ def test_those_left_out_carry_their_reasons() -> None:
         LeftOut(backend="c", reason="context length"),
     )
     assert made.unable == "down"  # why the first tier was passed over
+
+
+def test_a_backend_that_is_busy_is_left_out_and_its_word_kept() -> None:
+    word = Busy(status=429, retry_after_s=7)
+    made = plan(
+        [view("a", busy=word), view("b", busy=word, state=State.DOWN), view("gpu", tier=1)], max_tokens=None
+    )
+    assert [candidate.target.name for candidate in made.able] == ["gpu"]
+    assert made.left_out == (LeftOut(backend="a", reason="busy"), LeftOut(backend="b", reason="down"))
+    assert (made.busy, made.unable) == ((word,), "busy")
+
+
+@pytest.mark.parametrize(("words", "all_busy", "status", "wait_s"), [
+    ([Busy(status=429, retry_after_s=7), Busy(status=429, retry_after_s=3)], True, 429, 3),
+    ([Busy(status=429, retry_after_s=7), Busy(status=503, retry_after_s=9)], True, 503, 7),
+    ([Busy(status=429, retry_after_s=7)], False, 503, 7),  # another one is down
+    ([Busy(status=429)], True, 429, 1),
+])  # fmt: skip
+def test_turned_away_by_all(words: list[Busy], all_busy: bool, status: int, wait_s: int) -> None:
+    error = turned_away(words, all_busy=all_busy)
+    assert (error.status, error.code, error.retry_after_s) == (status, "no_backend", wait_s)
+
+
+def test_a_course_opens_tier_by_tier_and_tries_nobody_twice() -> None:
+    made = plan([view("a"), view("b"), view("gpu", tier=1), view("far", tier=2)], max_tokens=None)
+    course = Course(made, (5, 7, 9))
+    course.set_out()
+    assert (course.wants(), course.patience_ns) == (("a", "b"), 5)
+    assert not course.spilled(course.take("a"))
+    course.set_out()
+    assert (course.wants(), course.patience_ns) == (("b",), 5)
+    course.spill()
+    assert (course.wants(), course.patience_ns) == (("b", "gpu"), 7)
+    assert course.spilled(course.take("gpu"))
+    course.spill()
+    assert (course.wants(), course.patience_ns, len(course)) == (("b", "far"), None, 2)
+
+
+def test_a_tier_without_patience_is_open_with_the_one_before() -> None:
+    course = Course(plan([view("a"), view("gpu", tier=1), view("far", tier=2)], max_tokens=None), (0, 3, 0))
+    course.set_out()
+    assert (course.wants(), course.patience_ns) == (("a", "gpu"), 3)
+    assert course.spilled(course.take("gpu"))
+
+
+def test_a_course_goes_on_once_to_a_longer_wall() -> None:
+    views = [view("a"), view("b"), view("c", length=None), view("gpu", tier=1, length=8192)]
+    course = Course(plan(views, max_tokens=None), (0, 0))
+    assert course.outgrow(4096)
+    assert len(course) == 1
+    assert not course.outgrow(4096), "once"
+    assert not Course(plan(views, max_tokens=None), (0, 0)).outgrow(8192), "nobody's is longer"
 
 
 def test_a_later_tier_is_no_fallback_while_the_first_has_somebody() -> None:

@@ -4,7 +4,7 @@ The world grants seats, records lines and runs attempts as a script says; the bo
 driver relies on, whatever the order of events. It uses the machine's own types, nothing else of the product.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway import events as m
 from gateway.call import Call, Limits
@@ -48,8 +48,9 @@ def facts(*, stream: bool = True, include_usage: bool = False, keys: tuple[str, 
 
 
 LIMITS = Limits(
-    connect_ns=2 * SECOND, first_event_ns=60 * SECOND, between_events_ns=10 * SECOND, total_ns=600 * SECOND,
-    queue_ns=10 * SECOND, attempts_max=3, patience_ns=(SECOND // 2, SECOND // 2),
+    connect_ns=2 * SECOND, first_event_ns=60 * SECOND, sized_answer_ns=300 * SECOND,
+    between_events_ns=10 * SECOND, total_ns=600 * SECOND,
+    queue_ns=10 * SECOND, keepalive_ns=0, attempts_max=3, patience_ns=(SECOND // 2, SECOND // 2),
     event_bytes_max=1 << 20, answer_bytes_max=64 << 20,
 )  # fmt: skip
 
@@ -82,6 +83,8 @@ class World:
         self.sealed = False
         self.connects: list[str] = []
         self.aborts = 0
+        self.held_back: list[tuple[str, int | None]] = []
+        self.warmed: list[str] = []
         self.perform(call.start(self.now_ns))
 
     def feed(self, event: m.Event) -> None:
@@ -90,7 +93,7 @@ class World:
             self.attempt = 0
         self.perform(self.call.handle(event, self.now_ns))
 
-    def perform(self, actions: list[m.Action]) -> None:
+    def perform(self, actions: Sequence[m.Action]) -> None:
         """Carry out actions; each is checked against the books."""
         for action in actions:
             assert not self.finished, f"{action} after the end"
@@ -190,6 +193,13 @@ class World:
 
     def _connectfailed(self, _action: m.ConnectFailed) -> None:
         pass
+
+    def _holdback(self, action: m.HoldBack) -> None:
+        assert action.status in (429, 503)
+        self.held_back.append((action.backend, action.retry_after_s))
+
+    def _answered(self, action: m.Answered) -> None:
+        self.warmed.append(action.backend)
 
     def _open(self, action: m.Open) -> None:
         assert self.status is None, "a second head"
