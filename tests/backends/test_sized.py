@@ -1,0 +1,152 @@
+"""Whole answers of every kind: what is one, what it used, why it ended."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backends.answers import Answer
+from backends.sized import Sized, read_sized
+from metering.usage import UNKNOWN, Usage, UsageSource
+from tests.support import captures
+
+KINDS = {
+    "chat": Answer.CHAT,
+    "completions": Answer.COMPLETIONS,
+    "responses": Answer.RESPONSES,
+    "messages": Answer.MESSAGES,
+    "embeddings": Answer.EMBEDDINGS,
+    "score": Answer.SCORE,
+    "rerank": Answer.RERANK,
+    "tokenize": Answer.TOKENS,
+    "detokenize": Answer.TEXT,
+    "count_tokens": Answer.TOKEN_COUNT,
+}
+
+
+def recorded() -> list[tuple[str, Answer, dict[str, Any], Sized]]:
+    """Every sized JSON answer that was recorded from a path of these."""
+    found = []
+    for directory in (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING):
+        for name, entry in captures.index(directory).items():
+            kind = next(
+                (kind for kind in sorted(KINDS, key=len, reverse=True) if name.startswith(kind)), None
+            )
+            response = captures.load(name, directory).response if kind and entry["status"] == 200 else None
+            if response is not None and kind is not None and response.content_type == "application/json":
+                found.append(
+                    (name, KINDS[kind], json.loads(response.body), read_sized(KINDS[kind], response.body))
+                )
+    return found
+
+
+def test_recorded_answers_are_read_with_their_counts() -> None:
+    seen = set()
+    for name, kind, value, answer in recorded():
+        assert (answer.ok, answer.error, answer.usage_invalid, answer.usage_clamped) == (True, None, 0, 0), (
+            name
+        )
+        assert answer.usage.source is UsageSource.REPORTED
+        reported = value.get("usage") or {}
+        if kind in (Answer.TOKENS, Answer.TOKEN_COUNT):
+            number = value["count"] if kind is Answer.TOKENS else value["input_tokens"]
+            assert answer.usage.other == {"tokenized_tokens": number}
+        if kind in (Answer.TOKENS, Answer.TOKEN_COUNT, Answer.TEXT):
+            assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (0, 0)
+        elif kind is Answer.MESSAGES:
+            whole = reported["input_tokens"] + reported["cache_read_input_tokens"]
+            assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (
+                whole,
+                reported["output_tokens"],
+            )
+        else:
+            assert answer.usage.prompt_tokens == reported.get("prompt_tokens", reported.get("input_tokens"))
+            made = reported.get("completion_tokens", reported.get("output_tokens", 0))
+            assert answer.usage.completion_tokens == made
+        assert (answer.finish_reasons == ()) is (not kind.generates)
+        seen.add(kind)
+    assert seen == set(Answer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reasons"),
+    [
+        (Answer.RESPONSES, {"output": [], "status": "completed"}, ("completed",)),
+        (
+            Answer.RESPONSES,
+            {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            ("max_output_tokens",),
+        ),
+        (Answer.RESPONSES, {"output": [], "status": 5, "incomplete_details": "x"}, ()),
+        (Answer.MESSAGES, {"content": [], "stop_reason": "end_turn"}, ("end_turn",)),
+        (Answer.MESSAGES, {"content": [], "stop_reason": "s" * 99}, ("s" * 32,)),
+        (Answer.MESSAGES, {"content": []}, ()),
+    ],
+)
+def test_why_it_ended(kind: Answer, value: dict[str, Any], reasons: tuple[str, ...]) -> None:
+    assert read_sized(kind, json.dumps(value).encode()).finish_reasons == reasons
+
+
+@pytest.mark.parametrize("kind", Answer)
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"null", b"{}", b"<html>", b'{"choices":{}}', b'{"content":[7],"data":[7],"results":[{}]}',
+     b'{"output":[{}]}', b'{"data":{"embedding":[]}}', b"[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_answer(kind: Answer, body: bytes) -> None:
+    assert read_sized(kind, body) == Sized(ok=False, usage=read_sized(kind, body).usage)
+    assert not read_sized(kind, body).ok
+
+
+@pytest.mark.parametrize("kind", Answer)
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"error": {"message": "no", "type": "x", "param": None, "code": None}},
+        {"type": "error", "error": {"type": "api_error", "message": "no"}},
+        {"object": "error", "message": "no"},
+        {"detail": "no"},
+    ],
+)
+def test_an_error_is_none(kind: Answer, value: dict[str, Any]) -> None:
+    answer = read_sized(kind, json.dumps(value).encode())
+    assert (answer.ok, answer.usage) == (False, UNKNOWN)
+    assert answer.error is not None
+    assert answer.error.message == "no"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text_bytes"),
+    [
+        (Answer.CHAT, {"choices": [{"message": {"role": "assistant", "content": "hé🙂"}}]}, 7),
+        (
+            Answer.CHAT,
+            {
+                "choices": [
+                    {"message": {"content": None, "reasoning": "ab", "tool_calls": [
+                        {"id": "t-1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}},
+                    {"message": {"content": "c"}},
+                ]
+            },
+            6,
+        ),
+        (Answer.COMPLETIONS, {"choices": [{"text": "abcd"}]}, 4),
+        (Answer.COMPLETIONS, {"choices": [{"text": "\ud800"}]}, 3),
+        (Answer.RESPONSES, {"output": [{"type": "message", "content": [{"type": "output_text", "text": "abc"}]}]}, 3),
+        (Answer.MESSAGES, {"content": [{"type": "text", "text": "ab"}, {"type": "tool_use", "input": {"a": 1.5}}]}, 2),
+        (Answer.EMBEDDINGS, {"data": [{"embedding": "AAAA"}]}, 0),
+    ],
+)  # fmt: skip
+def test_without_counts_the_text_is_measured(kind: Answer, value: dict[str, Any], text_bytes: int) -> None:
+    answer = read_sized(kind, json.dumps(value).encode())
+    assert (answer.ok, answer.usage, answer.text_bytes) == (True, UNKNOWN, text_bytes)
+
+
+def test_a_bad_count_is_left_out_and_the_text_measured_if_it_was_the_answers() -> None:
+    value = {
+        "output": [{"type": "message", "content": "abcd"}],
+        "usage": {"input_tokens": 5, "output_tokens": -1},
+    }
+    answer = read_sized(Answer.RESPONSES, json.dumps(value).encode())
+    assert answer.usage == Usage(prompt_tokens=5, source=UsageSource.REPORTED)
+    assert (answer.usage_invalid, answer.text_bytes) == (1, 4)
