@@ -1,8 +1,8 @@
 """The HTTP/1.1 client towards one backend: connections, their pool, attempts.
 
-An attempt is one request and its answer. Its exchange is told what happens, on the loop and never from within
-`send()`: connected → head → data … → end, or `lost` at any point; after `abort()` nothing more. Bodies come
-without their chunk framing, joined: one `data` for each read of the socket.
+An attempt is one request and its answer. Its exchange is told what happens, on the loop: connected → head →
+data … → end, or `lost` at any point; after `abort()` nothing more. Only `connected` may come from within `send()`.
+Bodies come without their chunk framing and content encoding, joined: one `data` for each read of the socket.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Protocol
 import httptools
 
 from backends import tls
+from backends.encoding import Decoder, EncodingError
 from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
 from backends.model import Backend
 from metering import units
@@ -25,6 +26,9 @@ IDLE_NS_MAX = 4 * units.NS_PER_S
 
 HEAD_BYTES_MAX = 64 * 1024
 """Of an answer, unless told otherwise."""
+
+IDLE_MAX = 1024
+"""Idle connections to one backend, unless told otherwise: after a burst the next ones to come free are closed."""
 
 _BODY_HEAD = b"content-type: application/json\r\ncontent-length: "
 
@@ -53,9 +57,7 @@ class Exchange(Protocol):
 class Attempt:
     """A request on its way. reconnected: a reused connection was dead, and a fresh one was taken."""
 
-    __slots__ = (
-        "_announced", "_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected",
-    )  # fmt: skip
+    __slots__ = ("_connecting", "_connection", "_exchange", "_over", "_paused", "_request", "reconnected")
 
     def __init__(self, exchange: Exchange, request: bytes) -> None:
         self.reconnected = False
@@ -65,13 +67,13 @@ class Attempt:
         self._connecting: asyncio.Task[None] | None = None
         self._over = False
         self._paused = False
-        self._announced = False  # the exchange knows that this connection has the request
 
     def abort(self) -> None:
         """Close the connection at once, so that the backend stops its work. No callback follows."""
         if self._over:
             return
         self._over = True
+        self._request = b""
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
@@ -96,14 +98,9 @@ class Attempt:
         """The connection has taken the request."""
         self._connection = connection
         self._connecting = None
-        self._announced = False
         if self._paused:
             connection.read(False)
-
-    def _connected(self) -> None:
-        if not self._over and not self._announced:
-            self._announced = True
-            self._exchange.connected()
+        self._exchange.connected()
 
     def _end(self) -> None:
         self._over = True
@@ -112,14 +109,15 @@ class Attempt:
     def _lose(self, error: BackendError) -> None:
         if not self._over:
             self._over = True
+            self._request = b""
             self._exchange.lost(error)
 
 
 class Upstream:
     """The connections to one backend from one worker. Loop thread only.
 
-    key: the backend's API key, or None. head_bytes_max: of an answer. Its name is resolved anew for each connection.
-    Raises as tls.client_context does.
+    key: the backend's API key, or None. head_bytes_max: of an answer. idle_max: connections kept for calls to come.
+    The backend's name is resolved anew for each connection. Raises as tls.client_context does.
     """
 
     def __init__(
@@ -129,16 +127,18 @@ class Upstream:
         key: str | None,
         loop: asyncio.AbstractEventLoop,
         head_bytes_max: int = HEAD_BYTES_MAX,
+        idle_max: int = IDLE_MAX,
     ) -> None:
         self.name = backend.name
         self._head_bytes_max = head_bytes_max
+        self._idle_max = idle_max
         self._loop = loop
         self._host, self._port = backend.address()
         self._tls = tls.client_context(backend.ca_file) if backend.tls else None
         self._server_name = (backend.server_name or self._host) if backend.tls else None
         self._fixed_head = _fixed_head(self._host, self._port, key)
         self._heads: dict[tuple[str, str], bytes] = {}
-        self._idle: list[_Connection] = []  # the last one in is the first one out
+        self._idle: dict[_Connection, None] = {}  # in order: the last one in is the first one out
         self._connections: set[_Connection] = set()
         self._connecting: dict[asyncio.Task[None], Attempt] = {}
         self._closed: asyncio.Future[None] | None = None
@@ -161,14 +161,17 @@ class Upstream:
         if connection is None:
             self._connect(attempt)
         else:
-            self._loop.call_soon(attempt._connected)
             connection.start(attempt)
         return attempt
 
     def sweep(self, now_ns: int) -> None:
         """Close connections that have been idle for too long. now_ns: of time.monotonic_ns."""
-        while self._idle and now_ns - self._idle[0].idle_since_ns >= IDLE_NS_MAX:
-            self._idle.pop(0).drop()
+        while self._idle:
+            oldest = next(iter(self._idle))
+            if now_ns - oldest.idle_since_ns < IDLE_NS_MAX:
+                return
+            del self._idle[oldest]
+            oldest.drop()
 
     async def close(self) -> None:
         """Close all connections and wait for it; attempts that are still open are lost."""
@@ -189,16 +192,20 @@ class Upstream:
         if head is None:
             head = f"{method} {path} HTTP/1.1\r\n".encode("ascii") + self._fixed_head
             self._heads[method, path] = head
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-        assert lines.count(b"\n") == len(headers)
-        if not body:
-            return head + lines + b"\r\n"
-        return b"%b%b%b%d\r\n\r\n%b" % (head, lines, _BODY_HEAD, len(body), body)
+        parts = [head]
+        for name, value in headers:
+            assert b"\n" not in value
+            parts += (name, b": ", value, b"\r\n")
+        if body:
+            parts += (_BODY_HEAD, b"%d\r\n\r\n" % len(body), body)
+        else:
+            parts.append(b"\r\n")
+        return b"".join(parts)
 
     def _take_idle(self) -> "_Connection | None":
         oldest_ns = time.monotonic_ns() - IDLE_NS_MAX
         while self._idle:
-            connection = self._idle.pop()
+            connection, _ = self._idle.popitem()
             if connection.idle_since_ns > oldest_ns and not connection.closing:
                 return connection
             connection.drop()
@@ -229,12 +236,14 @@ class Upstream:
         self._connections.add(connection)
 
     def _rest(self, connection: "_Connection") -> None:
-        self._idle.append(connection)
+        if len(self._idle) < self._idle_max:
+            self._idle[connection] = None
+        else:
+            connection.drop()
 
     def _gone(self, connection: "_Connection") -> None:
         self._connections.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)
         if self._closed is not None and not self._connections and not self._closed.done():
             self._closed.set_result(None)
 
@@ -242,11 +251,18 @@ class Upstream:
 class _Connection(asyncio.Protocol):
     """One connection: idle, or with one attempt. Parser callbacks gather; `data_received` tells."""
 
+    __slots__ = (
+        "_answered", "_attempt", "_complete", "_decoder", "_encoding", "_excess", "_headed", "_headers", "_keep_alive",
+        "_parser", "_parts", "_reading", "_reused", "_status", "_told", "_transport", "_unparsed_bytes", "_upstream",
+        "idle_since_ns",
+    )  # fmt: skip
+
+    _transport: asyncio.Transport  # from connection_made on, which comes before all else
+
     def __init__(self, upstream: Upstream, first: Attempt) -> None:
         self.idle_since_ns = 0
         self._upstream = upstream
         self._attempt: Attempt | None = first
-        self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._reused = False
         self._reading = True
@@ -256,33 +272,31 @@ class _Connection(asyncio.Protocol):
         """Ready for an answer."""
         self._headers: Headers = []
         self._status = 0
+        self._encoding: bytes | None = None
+        self._decoder: Decoder | None = None
         self._parts: list[bytes] = []
         self._unparsed_bytes = 0  # of the head, while it is incomplete
         self._answered = False  # a byte has come
         self._headed = False  # the final head is complete
         self._told = False  # … and the exchange knows
         self._complete = False
-        self._switched = False  # 101: not a protocol of ours
         self._keep_alive = False
         self._excess = False  # bytes came after the answer
 
     @property
     def closing(self) -> bool:
-        assert self._transport is not None
         return self._transport.is_closing()
 
     def start(self, attempt: Attempt) -> None:
         """Hand a request to this connection, which is idle."""
         assert self._attempt is None
-        assert self._transport is not None
         self._attempt = attempt
         self._clear()
-        attempt._begin(self)
         self._transport.write(attempt._request)
+        attempt._begin(self)
 
     def read(self, wanted: bool) -> None:
         """Read from the socket, or let the backend wait."""
-        assert self._transport is not None
         if wanted is self._reading or self._transport.is_closing():
             return
         self._reading = wanted
@@ -298,7 +312,6 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once; an attempt is lost."""
-        assert self._transport is not None
         self._transport.abort()
 
     # -- asyncio
@@ -312,7 +325,6 @@ class _Connection(asyncio.Protocol):
             return
         self._upstream._opened(self)
         self.start(attempt)
-        attempt._connected()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._upstream._gone(self)
@@ -322,7 +334,7 @@ class _Connection(asyncio.Protocol):
         attempt._connection = None
         if self._upstream._closed is not None:
             attempt._lose(BackendDisconnected(self._upstream.name, "gateway closing"))
-        elif self._headed and exc is None and self._ends_with_connection():
+        elif self._headed and exc is None and self._ends_with_connection() and self._decoded():
             attempt._end()
         elif self._reused and not self._answered:
             attempt.reconnected = True
@@ -338,21 +350,22 @@ class _Connection(asyncio.Protocol):
             return
         self._answered = True
         fault = self._parse(data)
-        self._tell(attempt)
+        if self._headed:
+            fault = self._tell(attempt) or fault
         if self._attempt is not attempt:  # aborted from within
             return
         if self._complete:
-            self._release(attempt, clean=fault is None)
+            self._finish(attempt, clean=fault is None)
         elif fault is not None:
             self.drop()
             attempt._lose(BackendFaulted(self._upstream.name, fault))
 
     def _parse(self, data: bytes) -> str | None:
-        """Feed the parser; returns what is wrong with the answer, if anything."""
+        """Feed the parser; returns what is wrong with the answer's form, if anything."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            return "protocol upgrade" if self._switched else "not HTTP"
+            return "protocol upgrade" if self._status == HTTPStatus.SWITCHING_PROTOCOLS else "not HTTP"
         if self._told:
             return None
         self._unparsed_bytes += len(data)
@@ -362,31 +375,53 @@ class _Connection(asyncio.Protocol):
             return "head too large"
         return None
 
-    def _tell(self, attempt: Attempt) -> None:
-        if self._headed and not self._told:
+    def _tell(self, attempt: Attempt) -> str | None:
+        """Tell what this read has brought; returns what is wrong with the content, if anything."""
+        if not self._told:
             self._told = True
-            attempt._connected()  # a fast answer may be read in the very turn of the request
-            if not attempt._over:
-                attempt._exchange.head(self._status, self._headers)
-        if self._parts and not attempt._over:
-            parts, self._parts = self._parts, []
-            attempt._exchange.data(parts[0] if len(parts) == 1 else b"".join(parts))
+            attempt._request = b""  # it may be long, and will not be sent again
+            attempt._exchange.head(self._status, self._headers)
+        if not self._parts or attempt._over:
+            return None
+        parts, self._parts = self._parts, []
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._encoding is not None:
+            try:
+                data = self._decode(self._encoding, data)
+            except EncodingError as error:
+                self._complete = False
+                return str(error)
+        if data:
+            attempt._exchange.data(data)
+        return None
 
-    def _release(self, attempt: Attempt, *, clean: bool) -> None:
-        """The answer is complete: keep the connection if it is in order, then say so."""
-        transport = self._transport
-        assert transport is not None
+    def _decode(self, encoding: bytes, data: bytes) -> bytes:
+        if self._decoder is None:
+            self._decoder = Decoder(encoding)
+        return self._decoder.feed(data)
+
+    def _decoded(self) -> bool:
+        """Is the body whole, seen by its encoding?"""
+        return self._decoder is None or self._decoder.complete
+
+    def _finish(self, attempt: Attempt, *, clean: bool) -> None:
+        """The answer has come to its end: keep the connection if it is in order, then say so."""
         attempt._connection = None
+        transport = self._transport
         sent = transport.get_write_buffer_size() == 0  # an answer may come before the request is out
         if clean and sent and self._keep_alive and not self._excess and not transport.is_closing():
             self._attempt = None
             self._reused = True
-            self.read(True)
+            if not self._reading:
+                self.read(True)
             self.idle_since_ns = time.monotonic_ns()
             self._upstream._rest(self)
         else:
             self.drop()
-        attempt._end()
+        if self._decoded():
+            attempt._end()
+        else:
+            attempt._lose(BackendDisconnected(self._upstream.name, "ended early"))
 
     def _head_bytes(self) -> int:
         return sum(len(name) + len(value) + 4 for name, value in self._headers)
@@ -403,16 +438,20 @@ class _Connection(asyncio.Protocol):
         self._excess = self._complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._headed:  # a chunked body may end with trailers
-            self._headers.append((name.lower(), value))
+        if self._headed:  # a chunked body may end with trailers
+            return
+        name = name.lower()
+        self._headers.append((name, value))
+        if name == b"content-encoding" and value.lower() != b"identity":
+            self._encoding = value if self._encoding is None else b"%b, %b" % (self._encoding, value)
 
     def on_headers_complete(self) -> None:
         if self._complete:
             return
         self._status = self._parser.get_status_code()
-        self._switched = self._status == HTTPStatus.SWITCHING_PROTOCOLS
         if self._status < HTTPStatus.OK:  # interim: 100 Continue, 103 Early Hints
             self._headers = []
+            self._encoding = None
             return
         self._headed = True
         self._keep_alive = self._parser.should_keep_alive()

@@ -1,8 +1,11 @@
 """The HTTP client towards a backend, over real sockets, against a server that sends exactly what it is told."""
 
 import asyncio
+import gzip
 import socket
 import time
+import tracemalloc
+import zlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -12,7 +15,7 @@ import uvloop
 from backends import upstream as module
 from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
 from backends.model import Backend
-from backends.upstream import Upstream
+from backends.upstream import IDLE_MAX, Upstream
 from tests.support import captures, rawserver
 from tests.support.exchanges import Told, ask, start, until
 from tests.support.rawserver import WAIT_S, Peer
@@ -34,9 +37,11 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run_on_loop
 
 
-def client(port: int, *, host: str = "127.0.0.1", key: str | None = None) -> Upstream:
+def client(
+    port: int, *, host: str = "127.0.0.1", key: str | None = None, idle_max: int = IDLE_MAX
+) -> Upstream:
     backend = Backend(name="b1", url=f"http://{host}:{port}", model="m1")
-    return Upstream(backend, key=key, loop=asyncio.get_running_loop())
+    return Upstream(backend, key=key, loop=asyncio.get_running_loop(), idle_max=idle_max)
 
 
 def answering(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
@@ -144,6 +149,20 @@ def test_an_idle_connection_that_is_too_old_is_not_used(run: Run, monkeypatch: p
             assert told.body == b"ok"
             assert told.attempt is not None
             assert not told.attempt.reconnected
+            await upstream.close()
+
+    run(body())
+
+
+def test_no_more_idle_connections_are_kept_than_may_be(run: Run) -> None:
+    async def body() -> None:
+        async with rawserver.serve(answering(OK)) as port:
+            upstream = client(port, idle_max=2)
+            told = await asyncio.gather(*(ask(upstream) for _ in range(4)))
+            assert [one.body for one in told] == [b"ok"] * 4
+            await until(lambda: upstream.open_connections == 2)
+            await asyncio.gather(ask(upstream), ask(upstream))
+            assert upstream.open_connections == 2
             await upstream.close()
 
     run(body())
@@ -302,6 +321,128 @@ def test_an_answer_before_the_request_was_read_arrives(run: Run, closes: bool) -
             assert (told.status, told.body) == (413, b"long")
             await until(lambda: upstream.open_connections == 0)
             done.set()
+            await upstream.close()
+
+    run(body())
+
+
+# -- content encodings
+
+PLAIN = b"".join(b'data: {"n":%d}\n\n' % number for number in range(100))
+
+
+@pytest.mark.parametrize(("encoding", "packed"), [
+    (b"content-encoding: gzip", gzip.compress(PLAIN)),
+    (b"Content-Encoding: deflate", zlib.compress(PLAIN)),
+    (b"content-encoding: identity", PLAIN),
+])  # fmt: skip
+@pytest.mark.parametrize("framing", ["sized", "chunked", "close"])
+@pytest.mark.parametrize("bytewise", [False, True])
+def test_an_encoded_answer_is_decoded(
+    run: Run, encoding: bytes, packed: bytes, framing: str, bytewise: bool
+) -> None:
+    lines = {"sized": b"content-length: %d" % len(packed), "chunked": b"transfer-encoding: chunked"}
+    line = lines.get(framing, b"connection: close")
+    content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed) if framing == "chunked" else packed
+    answer = b"HTTP/1.1 200 OK\r\n%b\r\n%b\r\n\r\n%b" % (encoding, line, content)
+
+    async def body() -> None:
+        async def script(peer: Peer) -> None:
+            while True:
+                await peer.request()
+                await peer.send(*(answer[at : at + 1] for at in range(len(answer))) if bytewise else [answer])
+                if framing == "close":
+                    peer.close()
+
+        async with rawserver.serve(script) as port:
+            upstream = client(port)
+            for _ in range(2):
+                told = await ask(upstream)
+                assert (told.calls[-1], told.body) == ("end", PLAIN)
+            assert upstream.open_connections == (framing != "close")
+            await upstream.close()
+
+    run(body())
+
+
+def test_an_encoded_event_is_there_when_it_was_flushed(run: Run) -> None:
+    async def body() -> None:
+        turn = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            packer = zlib.compressobj(wbits=31)
+            await peer.send(CHUNKED.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n"))
+            for number in range(5):
+                await turn.wait()
+                turn.clear()
+                piece = packer.compress(b"event %d\n" % number) + packer.flush(zlib.Z_SYNC_FLUSH)
+                await peer.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+            piece = packer.flush()
+            await peer.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(piece), piece))
+
+        async with rawserver.serve(script) as port:
+            upstream = client(port)
+            told = start(upstream, Told())
+            for number in range(5):
+                turn.set()
+                await told.until(lambda: len(told.reads) == number + 1)  # noqa: B023
+                assert told.reads[-1] == b"event %d\n" % number
+            await told.over()
+            assert told.calls[-1] == "end"
+            assert upstream.open_connections == 1
+            await upstream.close()
+
+    run(body())
+
+
+@pytest.mark.parametrize(("head", "content", "kind", "reason", "calls"), [
+    (b"content-encoding: br", b"abc", BackendFaulted, "unknown content encoding", ["head"]),
+    (b"content-encoding: gzip\r\ncontent-encoding: gzip", b"abc", BackendFaulted, "unknown content encoding", ["head"]),
+    (b"content-encoding: gzip", b"plain", BackendFaulted, "content encoding broken", ["head"]),
+    (b"content-encoding: gzip", gzip.compress(bytes(9_000_000)), BackendFaulted, "answer too large", ["head"]),
+    (b"content-encoding: gzip", gzip.compress(PLAIN)[:-9], BackendDisconnected, "ended early", ["head", "data"]),
+])  # fmt: skip
+@pytest.mark.parametrize("sized", [False, True])
+def test_an_encoded_answer_that_fails(
+    run: Run,
+    head: bytes,
+    content: bytes,
+    kind: type[BackendError],
+    reason: str,
+    calls: list[str],
+    sized: bool,
+) -> None:
+    async def body() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            framing = b"content-length: %d" % len(content) if sized else b"connection: close"
+            await peer.send(b"HTTP/1.1 200 OK\r\n%b\r\n%b\r\n\r\n%b" % (head, framing, content))
+            if not sized:
+                peer.close()
+
+        async with rawserver.serve(script) as port:
+            upstream = client(port)
+            told = await ask(upstream)
+            assert type(told.error) is kind
+            assert told.error.reason == reason
+            assert told.calls == ["connected", *calls, "lost"]
+            assert (await ask(upstream)).calls[-1] == "lost"
+            await upstream.close()
+
+    run(body())
+
+
+def test_an_encoding_without_a_body_is_none(run: Run) -> None:
+    async def body() -> None:
+        answer = b"HTTP/1.1 204 No Content\r\ncontent-encoding: br\r\n\r\n"
+        async with rawserver.serve(
+            answering(b"HTTP/1.1 103 Hints\r\ncontent-encoding: br\r\n\r\n" + answer)
+        ) as port:
+            upstream = client(port)
+            for _ in range(2):
+                assert (await ask(upstream)).calls == ["connected", "head", "end"]
+            assert upstream.open_connections == 1
             await upstream.close()
 
     run(body())
@@ -513,7 +654,7 @@ def test_abort_right_after_a_reused_connection_was_taken(run: Run) -> None:
             assert told.attempt is not None
             told.attempt.abort()
             assert (await ask(upstream)).body == b"ok"
-            assert told.calls == []
+            assert told.calls == ["connected"]
             await upstream.close()
 
     run(body())
@@ -567,6 +708,58 @@ def test_a_paused_attempt_makes_the_backend_wait(run: Run) -> None:
             await told.over()
             assert got < len(told.body) == size
             assert (await ask(upstream)).body == b"ok"  # the connection reads again
+            await upstream.close()
+
+    run(body())
+
+
+def test_abort_frees_what_the_backend_did_not_read(run: Run) -> None:
+    """A backend that takes no request: what waits for it goes with the attempt."""
+
+    async def body() -> None:
+        async def script(peer: Peer) -> None:
+            await done.wait()
+
+        done = asyncio.Event()
+        async with rawserver.serve(script) as port:
+            upstream = client(port)
+            tracemalloc.start()
+            try:
+                told = start(upstream, Told(), body=b"x" * 32_000_000)
+                await told.called("connected")
+                assert tracemalloc.get_traced_memory()[0] > 32_000_000
+                assert told.attempt is not None
+                told.attempt.abort()
+                await until(lambda: upstream.open_connections == 0)
+                await until(lambda: tracemalloc.get_traced_memory()[0] < 1_000_000)
+            finally:
+                tracemalloc.stop()
+            done.set()
+            await upstream.close()
+
+    run(body())
+
+
+def test_a_request_is_not_kept_once_its_answer_has_begun(run: Run) -> None:
+    async def body() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            await peer.send(CHUNKED + b"3\r\nabc\r\n")
+            await done.wait()
+            await peer.send(b"0\r\n\r\n")
+
+        done = asyncio.Event()
+        async with rawserver.serve(script) as port:
+            upstream = client(port)
+            tracemalloc.start()
+            try:
+                told = start(upstream, Told(), body=b"x" * 8_000_000)
+                await told.called("data")
+                await until(lambda: tracemalloc.get_traced_memory()[0] < 1_000_000)
+            finally:
+                tracemalloc.stop()
+            done.set()
+            await told.over()
             await upstream.close()
 
     run(body())
