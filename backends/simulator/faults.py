@@ -4,7 +4,8 @@
     die        the connection closes
     reset      the same with a TCP reset
     stall      nothing more, until the client leaves; the seat stays taken
-    error_500  status 500; in a stream that has begun, an error event and [DONE]
+    error_500  status 500; in a stream that has begun, what vLLM has for it: an error event and [DONE]; of messages,
+               an error event; one of responses breaks off
     garbage    status 200 and bytes that are no answer, ended as an answer is
     slow_head  the answer begins `delay_ms` late, and is whole
     busy_429   status 429 at once; `Retry-After: <retry_after_s>` if that is given

@@ -1,14 +1,15 @@
 """What a simulated server saw and sent, call by call: the outside oracle of tests. Pure.
 
 It shares no code with the gateway or its metering, so that the two can be compared. One entry for each POST to
-a generating path, as a JSON line (`GET /_sim/log`):
+a path of an API, as a JSON line (`GET /_sim/log`):
 
     n                        from 1, in the order in which requests were complete
     received_ns              wall clock, ns since 1970; so are first_event_ns and ended_ns
     request_id               the request's x-request-id, or null
     path, model, stream      as asked; null where the body could not be read
     body_bytes, body_sha256  of the request
-    prompt_tokens, cached_tokens    null where the request was refused; cached null before the first token
+    prompt_tokens, cached_tokens    null where the request was refused; cached null before the first token;
+                             prompt_tokens 0 where the engine has nothing to read
     completion_tokens        generated, whether or not they could be sent
     completion_tokens_sent   handed to the connection
     events, bytes_sent, sent_sha256    of the answer's body, without chunk framing

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 WORD = "load"
+DEPTH_NULL = 4
 DEPTH_MAX = 16
-"""A schema may hold itself; deeper than this everything is null."""
+"""A schema may hold itself: from DEPTH_NULL on what may be null is, and below DEPTH_MAX everything is."""
 
 Schema = Mapping[str, Any]
 
@@ -25,9 +26,13 @@ def _fit(schema: object, root: Schema, depth: int) -> Any:
         return None
     if "const" in schema:
         return schema["const"]
-    for key in ("enum", "anyOf", "oneOf", "allOf"):
+    if isinstance(allowed := schema.get("enum"), list) and allowed:
+        return allowed[0]
+    for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(allowed := schema.get(key), list) and allowed:
-            return allowed[0] if key == "enum" else _fit(allowed[0], root, depth + 1)
+            if depth > DEPTH_NULL and {"type": "null"} in allowed:
+                return None
+            return _fit(allowed[0], root, depth + 1)
     if isinstance(pointer := schema.get("$ref"), str):
         return _fit(_resolve(root, pointer), root, depth + 1)
     return _of_type(_first_type(schema), schema, root, depth)

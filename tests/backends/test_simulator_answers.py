@@ -165,6 +165,20 @@ def test_a_message_counts_cached_tokens_apart_in_the_end() -> None:
     assert stop == {"type": "message_stop"}
 
 
+def test_the_use_of_a_tool_is_one_block() -> None:
+    events = stream(MessageWriter(HEADING, CALL), piece('{"a"'), piece(": 1}"), piece("", "stop"))
+    assert [event["type"] for event in events] == [
+        *("message_start", "content_block_start", "content_block_delta", "content_block_delta"),
+        *("content_block_stop", "message_delta", "message_stop"),
+    ]
+    assert "".join(event["delta"]["partial_json"] for event in events[2:4]) == CALL.arguments
+
+
+def test_a_message_with_nothing_said_has_no_block() -> None:
+    events = stream(MessageWriter(HEADING, None), piece("", "stop"))
+    assert [event["type"] for event in events] == ["message_start", "message_delta", "message_stop"]
+
+
 def test_arguments_that_are_no_object_are_none() -> None:
     message = json.loads(MessageWriter(HEADING, CALL).sized([choice('"text"')], USAGE))
     assert message["content"][0]["input"] == {}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.simulator.answers import Heading
+from backends.simulator.answers import Choice, Heading, Usage
 from backends.simulator.apis.chat import ChatBody
 from backends.simulator.apis.completions import CompletionBody
 from backends.simulator.apis.messages import CountTokensBody, MessagesBody
@@ -50,6 +50,24 @@ def refusal(body_type: type[Body], **fields: object) -> Refused:
     with pytest.raises(Refused) as caught:
         ask(body_type, **fields)
     return caught.value
+
+
+def answer(body: Body, asked: Ask) -> dict:
+    """The sized answer, with what the plans say."""
+    plans = [asked.plan(prompt, number) for prompt in asked.prompts for number in range(asked.n)]
+    choices = [
+        Choice(texts=[next(plan.texts, "") for _ in range(plan.length)], finish_reason=plan.finish_reason)
+        for plan in plans
+    ]
+    usage = Usage(prompt_tokens=1, completion_tokens=1)
+    return json.loads(body.writer(HEADING, asked, SERVED).sized(choices, usage))
+
+
+@pytest.mark.parametrize(("body_type", "least"), LEAST.items())
+def test_the_least_that_may_be_asked_is_answered(body_type: type[Body], least: dict[str, object]) -> None:
+    body = read(json.dumps(least).encode(), body_type)
+    assert not body.streams
+    assert answer(body, body.ask(SERVED))
 
 
 def test_defaults_of_a_chat() -> None:
@@ -274,6 +292,19 @@ def test_refused(
     assert (error.status, error.type, error.param) == (status, type_, param)
 
 
+def test_a_chat_that_must_call_a_tool_does() -> None:
+    body = read(
+        json.dumps({"messages": [USER], "tools": OFFERED, "tool_choice": "required"}).encode(), ChatBody
+    )
+    (choice,) = answer(body, body.ask(SERVED))["choices"]
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "weigh", "arguments": WEIGH}
+
+
+def test_errors_have_openais_shape() -> None:
+    shown = json.loads(ChatBody.error(refusal(ChatBody, model="m2")))["error"]
+    assert (shown["code"], shown["param"]) == (404, "model")
+
+
 def test_errors_of_messages_have_anthropics_shape_unless_the_body_is_at_fault() -> None:
     shown = json.loads(MessagesBody.error(refusal(MessagesBody, model="m2")))
     assert (shown["type"], shown["error"].keys()) == ("error", {"type", "message"})
@@ -332,6 +363,47 @@ def test_any_values_are_served_or_refused(body_type: type[Body], data: st.DataOb
         return
     assert all(served.prompts)
     assert served.max_tokens >= 1
-    read_body.writer(HEADING, served, SERVED)
-    for prompt in served.prompts:
-        assert served.plan(prompt, 0).length >= 1
+    if served.n * len(served.prompts) <= 20:
+        answer(read_body, served)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "echoed"), [("one two", ["one two"]), (["one", "two"], ["one", "two"]), ([5, 6], ["5 6"])]
+)
+def test_prompts_come_back_with_echo(prompt: object, echoed: list[str]) -> None:
+    body = read(json.dumps({"prompt": prompt, "echo": True}).encode(), CompletionBody)
+    texts = [choice["text"] for choice in answer(body, body.ask(SERVED))["choices"]]
+    assert all(text.startswith(echo) and text != echo for text, echo in zip(texts, echoed, strict=True))
+
+
+def test_what_is_asked_in_json_is_shown_in_the_response() -> None:
+    text = {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}
+    tools = [TOOL | {"type": "function"}]
+    choice = {"type": "function", "name": "weigh"}
+    body = read(
+        json.dumps({"input": "x", "text": text, "tools": tools, "tool_choice": choice}).encode(),
+        ResponsesBody,
+    )
+    shown = answer(body, body.ask(SERVED))
+    assert (shown["tool_choice"], shown["text"]["format"]["schema"]) == (
+        {"name": "weigh", "type": "function"},
+        SCHEMA,
+    )
+    assert shown["output"][0]["arguments"] == WEIGH
+
+
+def test_a_conversation_is_tokenized_as_a_chat_reads_it() -> None:
+    body = read(json.dumps({"messages": [USER], "return_token_strs": True}).encode(), TokenizeBody)
+    shown = answer(body, body.ask(SERVED))
+    assert shown["token_strs"] == ask(ChatBody).prompts[0]
+    assert shown["count"] == len(shown["tokens"]) == 10
+    again = read(json.dumps({"tokens": shown["tokens"][4:6]}).encode(), DetokenizeBody)
+    assert answer(again, again.ask(SERVED)) == {"prompt": "hi there"}
+
+
+def test_a_body_names_the_fields_it_lacks() -> None:
+    assert "2 validation errors" in refusal(TokenizeBody, prompt=None).message
+    assert refusal(EmbeddingsBody, input=None).message.startswith("7 validation errors")
+    assert refusal(ScoreBody, text_1=None, text_2=None).message.startswith("8 validation errors")
+    assert refusal(EmbeddingsBody, input="").message == "The decoder prompt cannot be empty"
+    assert refusal(EmbeddingsBody, input=[]).message == "You must pass at least one prompt"

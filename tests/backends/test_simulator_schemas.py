@@ -43,6 +43,17 @@ def test_what_is_no_schema_has_some_value(schema: object) -> None:
     fit(schema)
 
 
+def test_a_schema_that_may_hold_itself_has_a_value_that_fits() -> None:
+    node = {
+        "type": "object", "required": ["name", "next"],
+        "properties": {"name": {"type": "string"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+    }  # fmt: skip
+    schema = {"$ref": "#/$defs/node", "$defs": {"node": node}}
+    value = fit(schema)
+    jsonschema.validate(value, schema)
+    assert value["next"]["name"] == "load"
+
+
 def test_a_schema_that_holds_itself_comes_to_an_end() -> None:
     value, depth = fit(TREE), 0
     while value is not None:

@@ -7,11 +7,9 @@ import hashlib
 import http.client
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
-import typing
 
 import msgspec
 import openai
@@ -19,16 +17,26 @@ import pytest
 
 from backends.simulator.http import BODY_BYTES_MAX
 from backends.simulator.settings import Settings
-from tests.support import captures, simulator
+from tests.support import simulator
+from tests.support.simwire import (
+    CHAT,
+    USER,
+    WAIT_S_MAX,
+    answer,
+    connection,
+    eventually,
+    is_whole,
+    last_entry,
+    read_to_end,
+    read_until,
+    wire,
+)
 
 pytestmark = pytest.mark.integration
 
 MODEL = "llama-3.1-8b"
-CHAT = "/v1/chat/completions"
 FAST = Settings(instance_type="inf2.48xlarge", model=MODEL, time_scale=0.01)
 ONE_SLOT = msgspec.structs.replace(FAST, slots=1)
-USER = {"role": "user", "content": "Name three rivers."}
-WAIT_S_MAX = 10
 
 
 @pytest.fixture(scope="module")
@@ -41,73 +49,6 @@ def server() -> collections.abc.Iterator[simulator.Running]:
 def one_slot() -> collections.abc.Iterator[simulator.Running]:
     with simulator.running(ONE_SLOT) as running:
         yield running
-
-
-def wire(
-    path: str = CHAT, body: bytes | None = None, head: str = "", method: str = "POST", **fields: object
-) -> bytes:
-    """A request's bytes; `fields` go into a chat's body."""
-    if body is None:
-        body = json.dumps({"messages": [USER], "max_tokens": 4} | fields).encode()
-    lines = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-    return (lines + head + "\r\n").encode() + body
-
-
-@contextlib.contextmanager
-def connection(server: simulator.Running) -> collections.abc.Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S_MAX) as sock:
-        yield sock
-
-
-def read_to_end(sock: socket.socket) -> bytes:
-    """All bytes until the server closes or resets."""
-    raw = b""
-    with contextlib.suppress(ConnectionResetError):
-        while data := sock.recv(65_536):
-            raw += data
-    return raw
-
-
-def read_until(sock: socket.socket, mark: bytes) -> bytes:
-    raw = b""
-    while mark not in raw:
-        data = sock.recv(65_536)
-        assert data, f"closed before {mark!r}"
-        raw += data
-    return raw
-
-
-def answer(sock: socket.socket) -> captures.Response:
-    raw = b""
-    while data := sock.recv(65_536):
-        raw += data
-        with contextlib.suppress(captures.Incomplete):
-            return captures.read_response(raw)
-    raise AssertionError("closed early")
-
-
-def is_whole(raw: bytes) -> bool:
-    try:
-        captures.read_response(raw)
-    except captures.Incomplete:
-        return False
-    return True
-
-
-def last_entry(server: simulator.Running, *, open_too: bool = False) -> dict[str, typing.Any]:
-    """The newest entry of the log, once it has ended."""
-    deadline = time.monotonic() + WAIT_S_MAX
-    while time.monotonic() < deadline:
-        entry = server.log(raw=True)[-1]
-        if open_too or entry["outcome"] != "open":
-            return entry
-    raise AssertionError("the last call is still open")
-
-
-def eventually(holds: collections.abc.Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
 
 
 class TestTheOpenAiSdk:

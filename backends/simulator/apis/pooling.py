@@ -27,8 +27,6 @@ class _PoolingBody(Body, frozen=True, kw_only=True):
         """Raises Refused."""
         if self.model and self.model != served.model:
             raise Refused(404, f"The model `{self.model}` does not exist.", "NotFoundError")
-        if not prompts:
-            raise bad_request("You must pass at least one prompt")
         check_prompts(prompts, served)
         return Ask(prompts=prompts, reads=True)
 
