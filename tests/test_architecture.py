@@ -11,8 +11,8 @@ LAYERS = ["metering", "backends", "gateway"]  # each may import those before it
 TOP_LEVEL = {"gateway", "backends", "metering", "deploy", "tests", "grafana"}
 PURE = {
     "backends.answers", "backends.catalog", "backends.chunks", "backends.counts", "backends.dialects",
-    "backends.encoding", "backends.errors", "backends.health", "backends.identity", "backends.messages", "backends.model",
-    "backends.reader", "backends.responses", "backends.retry_after", "backends.settling",
+    "backends.encoding", "backends.errors", "backends.health", "backends.identity", "backends.messages",
+    "backends.model", "backends.reader", "backends.responses", "backends.retry_after", "backends.settling",
     "backends.sized", "backends.sse",
     "backends.simulator.answers", "backends.simulator.apis.chat", "backends.simulator.apis.chunks",
     "backends.simulator.apis.completions", "backends.simulator.apis.events", "backends.simulator.apis.messages",
