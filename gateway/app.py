@@ -13,7 +13,7 @@ import pathlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -29,14 +29,15 @@ from backends.health import Health, State
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
-from gateway import errors, openai_api, pricing_config
+from gateway import errors, openai_api, plain, pricing_config, rounds
 from gateway.attempt_log import AttemptLog
 from gateway.auth import Keys
+from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
 from gateway.config_load import backend_keys, instances_csv
+from gateway.cors import CorsPolicy
 from gateway.direct import Door
-from gateway.events import Stopping
 from gateway.openai_api import OpenAIApi, ServedModel, Targets, Tier
 from gateway.operations import OPERATIONS
 from gateway.ops import Ops
@@ -52,14 +53,11 @@ from metering.record import Host, Identity
 from metering.recorder import Recorder
 from metering.shipper import Shipper
 from metering.store import Store
-from metering.units import NS_PER_S
+from metering.units import NS_PER_MS, NS_PER_S
 
 PAGES = "pages"
-SWEEP_S = 0.1
-GAUGES_S = 1.0
 FIRST_PROBES_S = 1.0
 """How long a worker waits to learn which backends are ready before it takes calls."""
-STOP_WAIT_S = 5.0
 
 logger = logging.getLogger("weighbridge.worker")
 
@@ -88,25 +86,36 @@ class App(Starlette):
 
     hot: ASGIApp | None = None
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.door = Door()  # for the direct driver
+    cors: CorsPolicy | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.hot is not None and scope["type"] == "http" and scope["path"] in OPERATIONS:
-            await self.hot(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        if scope["type"] == "http":
+            if self.cors is not None:
+                headers = dict(scope["headers"])
+                answer = self.cors.preflight(scope["method"], headers)
+                if answer is not None:
+                    await plain.answer(send, *answer)
+                    return
+                send = plain.adding(send, self.cors.headers(headers.get(b"origin")))
+            if self.hot is not None and scope["path"] in OPERATIONS:
+                await self.hot(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
 
-def create_apps(worker: Worker) -> tuple[App, App]:
-    """The app of the main port, whose lifespan is the worker's, and that of `ops.listen`."""
+def create_apps(worker: Worker, door: Door) -> tuple[App, App]:
+    """The app of the main port, whose lifespan is the worker's, and that of `ops.listen`.
+
+    door: what the main port's connections share.
+    """
     main, ops = App(exception_handlers=HANDLERS), App(exception_handlers=HANDLERS)
+    if worker.config.cors.origins:
+        main.cors = CorsPolicy(worker.config.cors)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            await _open(worker, main, ops, stack)
+            await _open(worker, door, main, ops, stack)
             yield
 
     main.router.lifespan_context = lifespan
@@ -116,7 +125,9 @@ def create_apps(worker: Worker) -> tuple[App, App]:
     return main, ops
 
 
-async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.AsyncExitStack) -> None:
+async def _open(
+    worker: Worker, door: Door, main: App, ops_app: App, stack: contextlib.AsyncExitStack
+) -> None:
     config = worker.config
     books = await _open_books(worker, stack)
     seats = Seats(
@@ -131,25 +142,35 @@ async def _open(worker: Worker, main: App, ops_app: App, stack: contextlib.Async
     for entry in entries:
         state.changed(entry)
     services = Services(
-        recorder=books.recorder, seats=seats, registry=registry, clock=time.monotonic_ns, open=set()
+        recorder=books.recorder,
+        seats=seats,
+        registry=registry,
+        clock=time.monotonic_ns,
+        open=set(),
+        lag=LoopLag(interval_ns=_ns(rounds.SWEEP_S), lag_ns_max=config.bounds.loop_lag_ms_max * NS_PER_MS),
+        exceeded=books.page.exceeded,
     )
-    stack.push_async_callback(_stop_calls, services)
+    stack.push_async_callback(rounds.stop_calls, services)
 
     def gauges() -> None:
         for entry in entries:
             books.page.gauges.in_flight(entry.backend.name, seats.taken(entry.backend.name))
         books.page.gauges.ledger_lag(books.shipper.lag())
+        books.page.gauges.client_connections(len(door.connections))
+        books.page.gauges.loop_lag(services.lag.worst_ns)
         books.page.publish()
 
-    _open_faces(config, services, targets, gauges, main, ops_app)
+    door.api = _open_faces(config, services, targets, gauges, main, ops_app)
+    door.exceeded = books.page.exceeded
     await _probe_all(registry, stack)
     for forever in (
-        _every(SWEEP_S, functools.partial(_sweep, services, entries)),
-        _every(GAUGES_S, gauges),
-        _drain(worker.stopping, services, config.drain_s),
+        rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
+        rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, door)),
+        rounds.every(rounds.SLOW_SWEEP_S, gauges),
+        rounds.drain(worker.stopping, services, config.drain_s),
         *(registry.watch(entry) for entry in entries),
     ):
-        stack.push_async_callback(_cancel, asyncio.create_task(forever))
+        stack.push_async_callback(rounds.cancel, asyncio.create_task(forever))
     worker.ready(books.recorder.writer)
 
 
@@ -213,7 +234,7 @@ def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Ent
 
 def _open_faces(
     config: Config, services: Services, targets: Targets, gauges: Callable[[], None], main: App, ops_app: App
-) -> None:
+) -> OpenAIApi:
     keys = Keys(config.tenants)
     models = {model.name: _served(model, config) for model in config.models}
     names = models | {alias: models[model.name] for model in config.models for alias in model.aliases}
@@ -223,7 +244,7 @@ def _open_faces(
         models=names,
         targets=targets,
         created_s=int(time.time()),
-        body_bytes_max=config.bounds.body_bytes_max,
+        bounds=config.bounds,
     )
     operators = Ops(
         registry=services.registry,
@@ -239,7 +260,7 @@ def _open_faces(
     ]
     ops_app.router.routes += operators.routes(None)
     main.hot = api.generate
-    main.door.api = api
+    return api
 
 
 async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> None:
@@ -247,7 +268,7 @@ async def _probe_all(registry: Registry, stack: contextlib.AsyncExitStack) -> No
     it knows of none; a backend that does not answer is not waited for."""
     probes = [asyncio.create_task(registry.probe(entry)) for entry in registry.entries.values()]
     for probe in probes:
-        stack.push_async_callback(_cancel, probe)
+        stack.push_async_callback(rounds.cancel, probe)
     await asyncio.wait(probes, timeout=FIRST_PROBES_S)
 
 
@@ -338,51 +359,6 @@ class _State:
 
 def _identity_line(host: Host, digest: str, seq: int, prev: str) -> Identity:
     return Identity(at_ns=time.time_ns(), digest=digest, host=host, prev=prev, seq=seq)
-
-
-def _sweep(services: Services, entries: list[Entry]) -> None:
-    now_ns = services.clock()
-    for relay in tuple(services.open):
-        relay.sweep(now_ns)
-    for entry in entries:
-        entry.upstream.sweep(now_ns)
-
-
-async def _every(seconds: float, work: Callable[[], None]) -> None:
-    """For ever: without the sweep no deadline would ever end a call again."""
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001  our own mistake in one round must not be the last round
-            log(logger, logging.ERROR, "fault in a round", error=repr(error))
-
-
-async def _cancel(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
-async def _drain(stopping: asyncio.Event, services: Services, drain_s: float) -> None:
-    """Once it is to end: let the calls under way go on for a while, then end them while their clients still listen.
-
-    With a journal that cannot be written no call can end well: they are ended at once.
-    """
-    await stopping.wait()
-    deadline = services.clock() + _ns(drain_s)
-    while services.recorder.dead is None and services.clock() < deadline:
-        await asyncio.sleep(SWEEP_S)
-    await _stop_calls(services)
-
-
-async def _stop_calls(services: Services) -> None:
-    """End what is still open, each with its record, before the journal is closed."""
-    deadline = services.clock() + _ns(STOP_WAIT_S)
-    while services.open and services.clock() < deadline:
-        for relay in tuple(services.open):
-            relay.feed(Stopping(error=errors.ShuttingDown("the gateway is shutting down")))
-        await asyncio.sleep(SWEEP_S / 10)
 
 
 def _page_stuck(error: OSError) -> None:

@@ -1,58 +1,105 @@
-"""Bodies of requests that come in an encoding: gzip is unpacked, within a bound. Pure.
+"""Bodies of requests: which are read, and how a packed one is unpacked within a bound. Pure.
 
-A small gzip may hold a thousand times its size. So a body is measured before it is kept: its pieces are unpacked
+A small gzip may hold a thousand times its size. So a long body is measured before it is kept: its pieces are unpacked
 and dropped until its end or the bound has come; only then is it unpacked into one buffer of just that size.
 """
 
 import zlib
+from collections.abc import Mapping
 
-from gateway.errors import BodyTooLarge, EncodingUnknown, InvalidRequest
+from gateway.errors import BodyTooLarge, EncodingUnknown, InvalidRequest, WrongMediaType
 
 AT_ONCE_BYTES_MAX = 1024 * 1024
-"""Up to this size a body is unpacked at once: 5 ms of work. A longer one belongs into a thread (zlib lets others
+"""Up to this size a body is unpacked at once: 2 ms of work. A longer one belongs into a thread (zlib lets others
 run)."""
 
 _GZIP_NAMES = (b"gzip", b"x-gzip")  # RFC 9110 §8.4.1.3
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 256 * 1024
+_NO_GZIP = "the body is no gzip, though its content-encoding says so"
 
 
-def is_packed(content_encoding: bytes) -> bool:
-    """Is a body with this header's value to be unpacked? Raises EncodingUnknown."""
-    name = content_encoding.strip().lower()
+def check(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
+    """What the head says of the body. headers: names in lower case. Raises WrongMediaType, BodyTooLarge.
+
+    JSON only: a browser can send text/plain across sites without asking. Without a content-type it is taken for JSON.
+    """
+    media, _, params = headers.get(b"content-type", b"application/json").partition(b";")
+    if media.strip().lower() != b"application/json":
+        raise WrongMediaType("content-type must be application/json")
+    for param in params.split(b";"):
+        name, _, value = param.partition(b"=")
+        if name.strip().lower() == b"charset" and value.strip().strip(b'"').lower() not in (
+            b"utf-8",
+            b"utf8",
+        ):
+            raise WrongMediaType("the charset must be utf-8")
+    is_packed(headers)
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > bytes_max:
+        raise too_large(bytes_max)
+
+
+def is_packed(headers: Mapping[bytes, bytes]) -> bool:
+    """Is the body to be unpacked? Raises EncodingUnknown."""
+    name = headers.get(b"content-encoding", b"").strip().lower()
     if name in (b"", b"identity"):
         return False
     if name in _GZIP_NAMES:
         return True
-    raise EncodingUnknown("the body may come as it is or in gzip, no other content-encoding")
+    raise EncodingUnknown("the body may come as it is or in gzip, in no other content-encoding")
 
 
-def measure(body: bytes, bytes_max: int) -> int:
-    """How long a packed body is, up to bytes_max; holds no more than a piece of it at a time.
+def too_large(bytes_max: int) -> BodyTooLarge:
+    """What a longer body than the bound is answered."""
+    return BodyTooLarge(f"the body is larger than {bytes_max:,} bytes")
 
-    returns: its length; bytes_max + 1 if it is longer than bytes_max. Raises InvalidRequest: it is no whole gzip.
+
+def unpack_at_once(body: bytes, bytes_max: int) -> bytes | None:
+    """A packed body as it was; None: it is above AT_ONCE_BYTES_MAX, work for `unpack`.
+
+    Raises InvalidRequest: it is no whole gzip; BodyTooLarge: it is above bytes_max.
     """
-    unpack = zlib.decompressobj(_GZIP_WBITS)
-    length, rest = 0, body
+    packed = zlib.decompressobj(_GZIP_WBITS)
     try:
-        while not unpack.eof:
-            piece = unpack.decompress(rest, _PIECE_BYTES)
-            length += len(piece)
-            if length > bytes_max:
-                return bytes_max + 1
-            rest = unpack.unconsumed_tail
-            if not piece and not rest and not unpack.eof:
-                raise InvalidRequest("the body is a gzip that has no end")
+        unpacked = packed.decompress(body, min(bytes_max, AT_ONCE_BYTES_MAX) + 1)
     except zlib.error as error:
-        raise InvalidRequest("the body is no gzip") from error
-    if unpack.unused_data:
-        raise InvalidRequest("something stands behind the body's gzip")
-    return length
+        raise InvalidRequest(_NO_GZIP) from error
+    if len(unpacked) > bytes_max:
+        raise too_large(bytes_max)
+    if len(unpacked) > AT_ONCE_BYTES_MAX:
+        return None
+    _check_end(packed)
+    return unpacked
 
 
 def unpack(body: bytes, bytes_max: int) -> bytes:
-    """A packed body as it was. Raises InvalidRequest: it is no whole gzip; BodyTooLarge: it is above bytes_max."""
+    """A packed body of any length as it was. Raises as `unpack_at_once`."""
     length = measure(body, bytes_max)
-    if length > bytes_max:
-        raise BodyTooLarge(f"the body is larger than {bytes_max:,} bytes, unpacked")
     return zlib.decompress(body, _GZIP_WBITS, max(length, 1))
+
+
+def measure(body: bytes, bytes_max: int) -> int:
+    """How long a packed body is. It is never held, but for a piece of it. Raises as `unpack_at_once`."""
+    packed = zlib.decompressobj(_GZIP_WBITS)
+    length, rest = 0, body
+    try:
+        while not packed.eof:
+            piece = packed.decompress(rest, _PIECE_BYTES)
+            length += len(piece)
+            rest = packed.unconsumed_tail
+            if length > bytes_max:
+                raise too_large(bytes_max)
+            if not piece and not rest:
+                break
+    except zlib.error as error:
+        raise InvalidRequest(_NO_GZIP) from error
+    _check_end(packed)
+    return length
+
+
+def _check_end(packed: "zlib._Decompress") -> None:
+    if not packed.eof:
+        raise InvalidRequest("the body is a gzip that has no end")
+    if packed.unused_data:
+        raise InvalidRequest("something stands behind the body's gzip")

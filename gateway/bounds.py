@@ -1,19 +1,24 @@
 """How long a client's connection may take over what it does, and how late the loop may be. Pure.
 
-    IDLE ─▶ HEAD ─▶ BODY ─▶ ANSWER ─▶ IDLE …       a connection, as the bytes of its client move it
-     idle_s  head_s  body_s   no deadline of its own: the call has one
-                     and 1 s for each body_bytes_per_s_min that came
+    IDLE ─▶ HEAD ─▶ BODY ─▶ ANSWER ─▶ IDLE …       a connection, as its client's bytes and our answers move it
+                      └───▶ REST ──────▲           answered before its body had come
+    idle_s  head_s  body_s  body_s
 
-Beside that, what waits to be sent must grow less at times: a client that takes nothing for write_stall_s is gone.
-A connection notes only that it entered a phase; one sweep a second gives that a time, so no request reads a clock.
+A body has a second more for each body_bytes_per_s_min of it; an answer has no deadline here, the call has. What waits
+to be sent must grow less at times: a client that takes nothing for write_stall_s is gone. A connection notes only
+that it entered a phase; one sweep a second gives that a time, so no request reads a clock.
 """
 
+import collections
 import enum
 
 import msgspec
 
 from gateway.config import Bounds
 from metering.units import NS_PER_S
+
+ROUNDS = 10
+"""How many rounds the loop's lag is remembered: a second, at ten a second."""
 
 
 class Phase(enum.Enum):
@@ -22,6 +27,7 @@ class Phase(enum.Enum):
     IDLE = "idle"  # a request, or nothing
     HEAD = "head"  # the rest of a request's head
     BODY = "body"  # the rest of its body
+    REST = "rest"  # the same, though it has its answer and nobody reads it
     ANSWER = "answer"  # to take its answer
 
 
@@ -60,32 +66,46 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """What is known of one connection's pace. phase: where it is; phase_bytes: what came of its client since."""
+    """What is known of one connection's pace.
+
+    phase: where it is; phase_bytes: what came of its client since; turn: grows with each phase entered.
+    """
 
     __slots__ = (
         "_since_ns",
-        "_turn",
         "_turn_seen",
         "_unsent_bytes",
         "_unsent_since_ns",
         "phase",
         "phase_bytes",
+        "turn",
     )
 
     def __init__(self) -> None:
         self.phase = Phase.IDLE
         self.phase_bytes = 0
-        self._turn = 1  # grows with each phase entered
+        self.turn = 1
         self._turn_seen = 0
         self._since_ns = 0
         self._unsent_bytes = 0
         self._unsent_since_ns = 0
 
     def enter(self, phase: Phase) -> None:
-        """The client's bytes, or the end of its answer, brought it here."""
+        """The client's bytes brought it here."""
         self.phase = phase
         self.phase_bytes = 0
-        self._turn += 1
+        self.turn += 1
+
+    def answered(self) -> None:
+        """The end of an answer has been handed out."""
+        if self.phase is Phase.ANSWER:
+            self.enter(Phase.IDLE)
+        elif self.phase is Phase.BODY:
+            self.enter(Phase.REST)
+
+    def heard_out(self) -> None:
+        """The end of a request has come."""
+        self.enter(Phase.IDLE if self.phase is Phase.REST else Phase.ANSWER)
 
     def look(self, patience: Patience, now_ns: int, *, unsent_bytes: int, heard: bool) -> Late | None:
         """Look at it once more; has it let a deadline pass? A phase begins when it is first seen.
@@ -96,8 +116,8 @@ class Watch:
         if not 0 < self._unsent_bytes <= unsent_bytes:
             self._unsent_since_ns = now_ns
         self._unsent_bytes = unsent_bytes
-        if self._turn != self._turn_seen or not heard:
-            self._turn_seen = self._turn
+        if self.turn != self._turn_seen or not heard:
+            self._turn_seen = self.turn
             self._since_ns = now_ns
         if now_ns - self._unsent_since_ns >= patience.write_stall_ns:
             return Late.STALLED
@@ -108,6 +128,8 @@ class Watch:
             case Phase.HEAD if waited_ns >= patience.head_ns:
                 return Late.HEAD
             case Phase.BODY if waited_ns >= patience.body_time_ns(self.phase_bytes):
+                return Late.BODY
+            case Phase.REST if waited_ns >= patience.body_ns:
                 return Late.BODY
         return None
 
@@ -122,20 +144,21 @@ class LoopLag:
         self._interval_ns = interval_ns
         self._lag_ns_max = lag_ns_max
         self._due_ns: int | None = None
-        self._last_ns = 0
-        self._worst_ns = 0
-        self.too_late = False
+        self._recent_ns: collections.deque[int] = collections.deque([0, 0], maxlen=ROUNDS)
 
     def tick(self, now_ns: int) -> int:
         """The round came. returns: by how much it was late."""
         lag_ns = 0 if self._due_ns is None else max(0, now_ns - self._due_ns)
         self._due_ns = now_ns + self._interval_ns
-        self.too_late = min(lag_ns, self._last_ns) > self._lag_ns_max
-        self._last_ns = lag_ns
-        self._worst_ns = max(self._worst_ns, lag_ns)
+        self._recent_ns.append(lag_ns)
         return lag_ns
 
-    def take_worst_ns(self) -> int:
-        """The greatest lag since this was last asked."""
-        worst_ns, self._worst_ns = self._worst_ns, 0
-        return worst_ns
+    @property
+    def too_late(self) -> bool:
+        """Was each of the last two rounds too late?"""
+        return min(self._recent_ns[-1], self._recent_ns[-2]) > self._lag_ns_max
+
+    @property
+    def worst_ns(self) -> int:
+        """The greatest of the last ROUNDS lags."""
+        return max(self._recent_ns)

@@ -3,28 +3,36 @@
 A subclass of uvicorn's protocol, and all that is known of uvicorn's inside. A plain POST to one of OPERATIONS is
 taken at its head, and its answer is written to the transport by the relay's own callbacks. Whatever is out of the
 ordinary (another path or method, a body in an encoding, `Expect`, HTTP/1.0, a refusal by the head alone, a
-pipelined request) goes uvicorn's way to the same code by ASGI. So does everything, if this is not the uvicorn
-that it was written for: see `usable`.
+pipelined request) goes uvicorn's way to the same code by ASGI. So does everything, if the configuration wants the
+plain driver, or if this is not the uvicorn that it was written for: see `usable`.
+
+The bounds of a client's connection are kept here too, whichever way its requests go (gateway/bounds.py).
 """
 
 import asyncio
-import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from gateway import bodies, errors
 from gateway import events as machine
+from gateway.bounds import Late, Patience, Phase, Watch
+from gateway.config import Bounds
 from gateway.errors import GatewayError
 from gateway.openai_api import OpenAIApi, Visit
 from gateway.operations import OPERATIONS
-from gateway.relay import DOWN_BYTES_HIGH, Relay
+from gateway.relay import Relay
+from metering.families import Bound
 
 UVICORN = "0.54.0"
 """Whose inside this is written for; tests/gateway/test_direct.py fails when another one is installed."""
 
 _PATHS = {path.encode("ascii"): path for path in OPERATIONS}
 _UNUSUAL = (b"expect", b"content-encoding", b"upgrade")
+_TOLD_MAX = 256
+"""Connections beyond the bound that are still told why they are closed; more are just closed."""
 
 
 def usable() -> bool:
@@ -33,13 +41,29 @@ def usable() -> bool:
 
 
 class Door:
-    """Where connections find the API, once there is one; and uvicorn's own headers, as bytes."""
+    """What all connections share: the API, once there is one; their bounds; uvicorn's own headers, as bytes.
 
-    api: OpenAIApi | None = None
+    direct: calls are answered by the direct driver; but not those of browsers, if `cors`.
+    connections: of uvicorn's server; they add themselves.
+    exceeded: told of each bound that was passed, if no line of the journal will tell of it.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds, *, direct: bool = True, cors: bool = False) -> None:
+        self.bounds = bounds
+        self.patience = Patience.of(bounds)
+        self.paths = _PATHS if direct else {}
+        self.unusual = (*_UNUSUAL, b"origin") if cors else _UNUSUAL
+        self.api: OpenAIApi | None = None
+        self.connections: Collection[Any] = ()
+        self.exceeded: Callable[[Bound], None] = lambda _: None
         self._headers: list[tuple[bytes, bytes]] = []
         self._rendered = b""
+
+    def sweep(self, now_ns: int) -> None:
+        """Called once a second: end the connections that have let a deadline pass. now_ns: monotonic."""
+        for connection in tuple(self.connections):
+            if isinstance(connection, DirectProtocol):
+                connection.sweep(now_ns)
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
         """headers: of uvicorn's server state; a new list each second, for the date."""
@@ -74,8 +98,10 @@ class DirectProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.since_ns = 0
-        """When it last began to wait: for a request, or for more of one (monotonic)."""
+        self._watch = Watch()
+        self._read_bytes = 0  # of the read that is being parsed
+        self._leaving = False  # it has had its last answer; nothing more is heard
+        self._seen_leaving = False
         self._visit: Visit | None = None  # of a request whose body is coming
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -89,8 +115,15 @@ class DirectProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.since_ns = time.monotonic_ns()
-        transport.set_write_buffer_limits(DOWN_BYTES_HIGH)
+        bounds = self.door.bounds
+        transport.set_write_buffer_limits(bounds.buffer_bytes_max)
+        beyond = len(self.connections) - bounds.connections_max
+        if beyond > 0:
+            self.door.exceeded(Bound.CONNECTIONS)
+            if beyond <= _TOLD_MAX:
+                self._leave(errors.Overloaded("too many connections; try again", retry_after_s=1))
+            else:
+                transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -98,8 +131,21 @@ class DirectProtocol(HttpToolsProtocol):
         if relay is not None:
             relay.feed(machine.ClientGone())
 
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._leaving:
+            return
+        watch = self._watch
+        turn = watch.turn
+        self._read_bytes = len(data)
+        super().data_received(data)
+        if watch.turn == turn:
+            watch.phase_bytes += len(data)
+            if watch.phase is Phase.HEAD and watch.phase_bytes > self.door.bounds.head_bytes_max:
+                self._head_too_large()
+
     def pause_writing(self) -> None:
-        """The transport holds DOWN_BYTES_HIGH."""
+        """The transport holds all that may wait."""
         super().pause_writing()
         if self._relay is not None:
             self._relay.pause()
@@ -117,10 +163,86 @@ class DirectProtocol(HttpToolsProtocol):
         else:
             self._keep_alive = False
 
+    # -- bounds
+
+    def sweep(self, now_ns: int) -> None:
+        """Has the client let a deadline pass?"""
+        if self._leaving:
+            if self._seen_leaving:
+                self.transport.abort()
+            self._seen_leaving = True
+            return
+        late = self._watch.look(
+            self.door.patience,
+            now_ns,
+            unsent_bytes=self.transport.get_write_buffer_size(),
+            heard=not self._answering,
+        )
+        if late is not None:
+            self._end_late(late)
+
+    @property
+    def _answering(self) -> bool:
+        """Is an answer under way? What comes of the client then is a request ahead of its time."""
+        cycle = self.cycle
+        ordinary = cycle is not None and cycle is not _OURS and not cycle.response_complete
+        return ordinary or self._relay is not None
+
+    def _end_late(self, late: Late) -> None:
+        match late:
+            case Late.IDLE:
+                self.transport.close()
+            case Late.HEAD:
+                self.door.exceeded(Bound.HEAD_TIME)
+                self._leave(errors.TooSlow("the head of the request came too slowly"))
+            case Late.BODY if self._visit is not None and self.door.api is not None:
+                visit, self._visit = self._visit, None
+                self._keep_alive = False
+                self._refuse(self.door.api, errors.TooSlow("the body came too slowly"), visit)
+            case Late.BODY:
+                self.door.exceeded(Bound.BODY_TIME)
+                self.transport.abort()
+            case Late.STALLED:
+                self.door.exceeded(Bound.WRITE_STALL)
+                self.transport.abort()
+
+    def _head_too_large(self) -> None:
+        self.door.exceeded(Bound.HEAD_BYTES)
+        bytes_max = self.door.bounds.head_bytes_max
+        self._leave(errors.HeadTooLarge(f"the head of the request is larger than {bytes_max:,} bytes"))
+
+    def _leave(self, error: GatewayError) -> None:
+        """Say a last thing, and close once the client has had the time to hear it: what it still sends is dropped.
+
+        To close at once would reset the connection, and an answer that has not been read by then is lost with it.
+        """
+        self._leaving = True
+        self._visit = None
+        if self._answering or self.transport.is_closing():
+            self.transport.abort()  # there is an answer under way: nothing can be said in its midst
+            return
+        body = errors.error_body(error)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        head = STATUS_LINE[error.status] + self.door.default_headers(self.server_state.default_headers)
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        self.transport.write(head + lines + b"\r\n" + body)
+        self.transport.write_eof()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """What was sent is no HTTP. msg: uvicorn's words for it."""
+        self._leave(errors.InvalidRequest("this is no HTTP request"))
+
     # -- the parser
 
     def on_message_begin(self) -> None:
         """A request begins; what uvicorn needs for it is made only if it goes uvicorn's way."""
+        self._watch.enter(Phase.HEAD)
         self.url = b""
         self.headers = []
         self._ordinary = False
@@ -131,17 +253,21 @@ class DirectProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is complete: whose is it?"""
-        path = _PATHS.get(self.url)
+        if self._leaving:
+            return
+        watch, bytes_max = self._watch, self.door.bounds.head_bytes_max
+        if watch.phase_bytes + self._read_bytes > bytes_max and self._head_bytes() > bytes_max:
+            self._head_too_large()
+            return
+        watch.enter(Phase.BODY)
+        path = self.door.paths.get(self.url)
         api = self.door.api
         if path is None or api is None or not self._plain_post():
             self._go_ordinary()
             return
         visit = api.visit(path, self.headers)
         try:
-            if any(name in visit.headers for name in _UNUSUAL):
-                raise _Unusual
-            length = visit.headers.get(b"content-length")
-            if length is not None and int(length) > api.body_bytes_max:
+            if any(name in visit.headers for name in self.door.unusual):
                 raise _Unusual
             api.authorize(visit, "POST")
         except (GatewayError, _Unusual):
@@ -151,6 +277,9 @@ class DirectProtocol(HttpToolsProtocol):
         self._body, self._body_bytes = [], 0
         self._keep_alive = self.parser.should_keep_alive()
         self.cycle = _OURS
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _plain_post(self) -> bool:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -177,10 +306,11 @@ class DirectProtocol(HttpToolsProtocol):
             assert api is not None
             if self._body_bytes > api.body_bytes_max:
                 self._visit = None  # what is still to come of it is not kept
-                self._refuse(api, api.body_too_large(), visit)
+                self._refuse(api, bodies.too_large(api.body_bytes_max), visit)
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        self._watch.heard_out()
         if self._ordinary:
             super().on_message_complete()
             return
@@ -239,12 +369,16 @@ class DirectProtocol(HttpToolsProtocol):
         if self._head is not None:
             data, self._head = self._head + data, None
         transport.write(data)
+        self._watch.answered()
         if not self._keep_alive:
             transport.close()
         elif self.pipeline:
-            self.on_response_complete()
-        else:
-            self.since_ns = time.monotonic_ns()
+            super().on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Uvicorn has sent the end of an answer of its own."""
+        self._watch.answered()
+        super().on_response_complete()
 
 
 class _Unusual(Exception):

@@ -4,6 +4,7 @@ The generating paths come from either driver, `visit` with the head and `begin` 
 they are raw ASGI, reached before Starlette's routing (app.py). The rest are ordinary endpoints.
 """
 
+import asyncio
 import logging
 import re
 import secrets
@@ -18,13 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from backends.health import Hold
 from backends.registry import Registry
-from gateway import errors, relay, routing
+from gateway import bodies, errors, plain, relay, routing
 from gateway.auth import Keys, Principal
+from gateway.bounds import Patience
 from gateway.call import Call, Limits
+from gateway.config import Bounds
 from gateway.errors import GatewayError
 from gateway.events import Headers
 from gateway.operations import OPERATIONS, Operation
-from gateway.plain import PlainClient
+from gateway.plain import PlainClient, read_body
 from gateway.queueing import Seats
 from gateway.relay import Client, Relay, Services
 from gateway.routing import TOO_LONG, Busy, Target, View
@@ -60,7 +63,6 @@ class OpenAIApi:
     """What the OpenAI face needs of the worker.
 
     models: by id and by alias. created_s: when this worker started, in seconds since 1970.
-    body_bytes_max: bodies are read whole; a longer one is refused.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class OpenAIApi:
         models: Mapping[str, ServedModel],
         targets: "Targets",
         created_s: int,
-        body_bytes_max: int,
+        bounds: Bounds,
     ) -> None:
-        self.body_bytes_max = body_bytes_max
+        self.body_bytes_max = bounds.body_bytes_max
+        self._buffer_bytes_max = bounds.buffer_bytes_max
+        self._patience = Patience.of(bounds)
         self._services = services
         self._keys = keys
         self._models = models
@@ -84,39 +88,29 @@ class OpenAIApi:
         """Serve a request to one of OPERATIONS under any server: the plain driver."""
         headers = dict(scope["headers"])
         visit = Visit(request_id=_request_id(headers), operation=OPERATIONS[scope["path"]], headers=headers)
-        client = PlainClient()
+        client = PlainClient(self._buffer_bytes_max)
         try:
             self.authorize(visit, scope["method"])
-            body = await self._read_body(receive)
+            body = await read_body(receive, bytes_max=self.body_bytes_max, patience=self._patience)
             if body is None:
                 return
+            if bodies.is_packed(headers):
+                body = await self._unpacked(body)
             relay = self.begin(visit, body, client)
         except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
             status, answer_headers, answer = self.refuse(error, visit)
-            await send({"type": "http.response.start", "status": status, "headers": answer_headers})
-            await send({"type": "http.response.body", "body": answer})
+            if isinstance(error, errors.TooSlow):
+                answer_headers = [*answer_headers, (b"connection", b"close")]  # its rest is not waited for
+            await plain.answer(send, status, answer_headers, answer)
             return
         await client.run(relay, receive, send)
 
-    def body_too_large(self) -> GatewayError:
-        """What a longer body than `body_bytes_max` is answered."""
-        return errors.BodyTooLarge(f"the body is larger than {self.body_bytes_max:,} bytes")
-
-    async def _read_body(self, receive: Receive) -> bytes | None:
-        """The whole body; None if the client left. Raises BodyTooLarge."""
-        parts: list[bytes] = []
-        total = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            part = message.get("body", b"")
-            total += len(part)
-            if total > self.body_bytes_max:
-                raise self.body_too_large()
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
+    async def _unpacked(self, body: bytes) -> bytes:
+        """A packed body as it was; a long one is unpacked in a thread. Raises InvalidRequest, BodyTooLarge."""
+        unpacked = bodies.unpack_at_once(body, self.body_bytes_max)
+        if unpacked is None:
+            unpacked = await asyncio.to_thread(bodies.unpack, body, self.body_bytes_max)
+        return unpacked
 
     def visit(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> "Visit":
         """A request to one of OPERATIONS, of which only the head is known. headers: names in lower case."""
@@ -131,12 +125,14 @@ class OpenAIApi:
             visit.headers.get(b"authorization"), visit.headers.get(b"x-api-key")
         )
         visit.principal.require("inference")
-        _check_media(visit.headers)
+        bodies.check(visit.headers, self.body_bytes_max)
 
     def begin(self, visit: "Visit", body: bytes, client: Client) -> Relay:
         """Everything else before admission. returns: the call, not started yet. Raises GatewayError."""
         principal = visit.principal
         assert principal is not None
+        if self._services.lag.too_late:
+            raise errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
         received_ns = self._services.clock()
         ask = read_ask(body, visit.operation)
         served = self._models.get(ask.model)
@@ -336,19 +332,9 @@ def _error_answer(error: GatewayError, visit: Visit) -> tuple[int, Headers, byte
         headers.append((b"allow", b"POST"))
     if isinstance(error, errors.UnknownKey):
         headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, errors.EncodingUnknown):
+        headers.append((b"accept-encoding", b"gzip"))  # RFC 9110 §15.5.16
     return int(error.status), headers, body
-
-
-def _check_media(headers: Mapping[bytes, bytes]) -> None:
-    """JSON only: a browser can send text/plain across sites without asking."""
-    media, _, params = headers.get(b"content-type", b"application/json").partition(b";")
-    if media.strip().lower() != b"application/json":
-        raise errors.WrongMediaType("content-type must be application/json")
-    charset = params.strip().lower().removeprefix(b"charset=").strip(b'"')
-    if charset not in (b"", b"utf-8"):
-        raise errors.WrongMediaType("the charset must be utf-8")
-    if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise errors.WrongMediaType("compressed bodies are not read; send the JSON as it is")
 
 
 def credentials(request: StarletteRequest) -> tuple[bytes | None, bytes | None]:

@@ -1,7 +1,7 @@
-"""The plain driver's client: an answer sent by ASGI, under any server.
+"""The plain driver's client: a request and its answer by ASGI, under any server.
 
-What goes to the client is gathered and sent by the request's own task, so a slow client holds up nobody: above
-DOWN_BYTES_HIGH its backend is not read.
+What goes to the client is gathered and sent by the request's own task, so a slow client holds up nobody: when too
+much waits for it, its backend is not read.
 """
 
 import asyncio
@@ -9,17 +9,61 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from gateway import events as machine
-from gateway.relay import DOWN_BYTES_HIGH, Relay
+from gateway.bodies import too_large
+from gateway.bounds import Patience
+from gateway.errors import TooSlow
+from gateway.relay import Relay
+from metering.units import NS_PER_S
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class PlainClient:
-    """The client's side of one call."""
+async def read_body(receive: Receive, *, bytes_max: int, patience: Patience) -> bytes | None:
+    """The whole body; None if the client left. Raises BodyTooLarge, TooSlow."""
+    parts: list[bytes] = []
+    total = 0
+    began_s = asyncio.get_running_loop().time()
+    while True:
+        try:
+            async with asyncio.timeout_at(began_s + patience.body_time_ns(total) / NS_PER_S):
+                message = await receive()
+        except TimeoutError:
+            raise TooSlow("the body came too slowly") from None
+        if message["type"] == "http.disconnect":
+            return None
+        part = message.get("body", b"")
+        total += len(part)
+        if total > bytes_max:
+            raise too_large(bytes_max)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
-    def __init__(self) -> None:
+
+async def answer(send: Send, status: int, headers: machine.Headers, body: bytes) -> None:
+    """Send a whole answer."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def adding(send: Send, headers: machine.Headers) -> Send:
+    """`send`, with these headers added to the answer's own."""
+
+    async def send_more(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *headers]
+        await send(message)
+
+    return send_more
+
+
+class PlainClient:
+    """The client's side of one call. buffer_bytes_max: what may wait for it before its backend is not read."""
+
+    def __init__(self, buffer_bytes_max: int) -> None:
+        self._buffer_bytes_max = buffer_bytes_max
         self._relay: Relay | None = None
         self._head: Message | None = None
         self._down: list[bytes] = []
@@ -40,7 +84,7 @@ class PlainClient:
         """Bytes of the body."""
         self._down.append(data)
         self._down_bytes += len(data)
-        if self._down_bytes > DOWN_BYTES_HIGH and self._relay is not None:
+        if self._down_bytes > self._buffer_bytes_max and self._relay is not None:
             self._relay.pause()
         self._wake.set()
 

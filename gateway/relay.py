@@ -17,28 +17,32 @@ from backends.registry import Registry
 from backends.upstream import Attempt
 from gateway import errors
 from gateway import events as machine
+from gateway.bounds import LoopLag
 from gateway.call import Call
 from gateway.queueing import Seats, Ticket
 from gateway.routing import Target
 from gateway.wire import Ask, splice
+from metering.families import Bound
 from metering.logs import log
 from metering.record import Line
 from metering.recorder import Recorder
-
-DOWN_BYTES_HIGH = 256 * 1024
-"""Bytes that may wait for a slow client; above it its backend is not read until they have left."""
 
 logger = logging.getLogger("weighbridge.relay")
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What every call of this worker shares. open: calls not over yet; clock: monotonic ns."""
+    """What every call of this worker shares.
+
+    open: calls not over yet; clock: monotonic ns; lag: of the loop; exceeded: told of bounds that were passed.
+    """
 
     recorder: Recorder
     seats: Seats
     registry: Registry
     clock: Callable[[], int]
     open: "set[Relay]"
+    lag: LoopLag
+    exceeded: Callable[[Bound], None]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,7 @@ class Relay:
         """The client takes no more for now: the backend is not read."""
         if not self._paused and self._attempt is not None:
             self._paused = True
+            self._services.exceeded(Bound.BUFFER)
             self._attempt.pause()
 
     def resume(self) -> None:

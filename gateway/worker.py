@@ -59,6 +59,7 @@ def server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            limit_concurrency=None if http else config.bounds.connections_max,
             timeout_keep_alive=math.ceil(config.bounds.idle_s),
             timeout_graceful_shutdown=math.ceil(config.drain_s) + LEAVE_S,
         )
@@ -95,8 +96,10 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         dead=dead,
         stopping=stopping,
     )
-    main_app, ops_app = create_apps(worker)
-    servers.append(server(main_app, config, lifespan="on", http=_protocol(config.driver, main_app.door)))
+    door = direct.Door(config.bounds, direct=config.driver == "direct", cors=bool(config.cors.origins))
+    main_app, ops_app = create_apps(worker, door)
+    servers.append(server(main_app, config, lifespan="on", http=_protocol(door)))
+    door.connections = servers[0].server_state.connections
     sockets = [socket.socket(fileno=args.socket_fd)]
     if args.ops_fd is not None:
         servers.append(server(ops_app, config, lifespan="off"))
@@ -108,11 +111,13 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
     return 1 if failed else 0
 
 
-def _protocol(driver: str, door: direct.Door) -> type[asyncio.Protocol] | None:
-    if driver == "plain":
-        return None
+def _protocol(door: direct.Door) -> type[asyncio.Protocol] | None:
     if not direct.usable():
-        log(logger, logging.WARNING, "another uvicorn than the direct driver's: the plain one serves")
+        log(
+            logger,
+            logging.WARNING,
+            "another uvicorn than ours: the plain driver serves, with uvicorn's own bounds",
+        )
         return None
     return direct.protocol(door)
 

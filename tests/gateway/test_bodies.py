@@ -10,24 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import bodies
-from gateway.errors import BodyTooLarge, EncodingUnknown, GatewayError, InvalidRequest
+from gateway.errors import BodyTooLarge, EncodingUnknown, GatewayError, InvalidRequest, WrongMediaType
 
 MIB = 1024 * 1024
 
 
+def encoded(value: bytes) -> dict[bytes, bytes]:
+    return {b"content-encoding": value}
+
+
 @pytest.mark.parametrize(
-    ("value", "packed"),
+    ("headers", "packed"),
     [
-        (b"", False),
-        (b"identity", False),
-        (b" Identity ", False),
-        (b"gzip", True),
-        (b"GZIP", True),
-        (b"x-gzip", True),
+        ({}, False),
+        (encoded(b""), False),
+        (encoded(b"identity"), False),
+        (encoded(b" Identity "), False),
+        (encoded(b"gzip"), True),
+        (encoded(b"GZIP"), True),
+        (encoded(b"x-gzip"), True),
     ],
 )
-def test_encodings_that_are_read(value: bytes, packed: bool) -> None:
-    assert bodies.is_packed(value) is packed
+def test_encodings_that_are_read(headers: dict[bytes, bytes], packed: bool) -> None:
+    assert bodies.is_packed(headers) is packed
+    bodies.check(headers, MIB)
 
 
 @pytest.mark.parametrize(
@@ -35,25 +41,74 @@ def test_encodings_that_are_read(value: bytes, packed: bool) -> None:
 )
 def test_other_encodings_are_not(value: bytes) -> None:
     with pytest.raises(EncodingUnknown) as caught:
-        bodies.is_packed(value)
+        bodies.check(encoded(value), MIB)
     assert caught.value.status == 415
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"application/json",
+        b"application/json; charset=utf-8",
+        b'Application/JSON;charset="UTF-8"',
+        b"application/json;charset=utf8",
+        b"application/json; version=1; charset=UTF-8",
+        b"application/json;",
+        b"application/json; profile=x",
+    ],
+)
+def test_json_is_read_whatever_its_parameters(value: bytes) -> None:
+    bodies.check({b"content-type": value}, MIB)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"text/plain",
+        b"application/x-www-form-urlencoded",
+        b"multipart/form-data; boundary=x",
+        b"application/json; charset=utf-16",
+        b"application/json; x=y; charset=latin-1",
+        b"application/jsonx",
+        b"",
+    ],
+)
+def test_nothing_else_is(value: bytes) -> None:
+    with pytest.raises(WrongMediaType):
+        bodies.check({b"content-type": value}, MIB)
+
+
+def test_a_length_above_the_bound_is_refused_by_the_head() -> None:
+    bodies.check({b"content-length": b"1000"}, 1000)
+    with pytest.raises(BodyTooLarge) as caught:
+        bodies.check({b"content-length": b"1001"}, 1000)
+    assert caught.value.message == "the body is larger than 1,000 bytes"
 
 
 @given(st.binary(max_size=2000), st.integers(0, 9))
 def test_a_body_comes_out_as_it_went_in(body: bytes, level: int) -> None:
-    assert bodies.unpack(gzip.compress(body, level), 2000) == body
+    packed = gzip.compress(body, level)
+    assert bodies.unpack_at_once(packed, 2000) == bodies.unpack(packed, 2000) == body
 
 
 @given(st.integers(0, 3000), st.integers(1, 3000))
 def test_the_bound_is_exact(length: int, bytes_max: int) -> None:
     packed = gzip.compress(b" " * length)
-    assert bodies.measure(packed, bytes_max) == min(length, bytes_max + 1)
-    if length > bytes_max:
-        with pytest.raises(BodyTooLarge) as caught:
-            bodies.unpack(packed, bytes_max)
-        assert caught.value.status == 413
-    else:
-        assert len(bodies.unpack(packed, bytes_max)) == length
+    for unpack in (bodies.unpack_at_once, bodies.unpack):
+        if length > bytes_max:
+            with pytest.raises(BodyTooLarge) as caught:
+                unpack(packed, bytes_max)
+            assert caught.value.status == 413
+        else:
+            assert unpack(packed, bytes_max) == b" " * length
+
+
+def test_a_long_body_is_not_unpacked_at_once() -> None:
+    most = b" " * bodies.AT_ONCE_BYTES_MAX
+    assert bodies.unpack_at_once(gzip.compress(most), 32 * MIB) == most
+    packed = gzip.compress(most + b" ")
+    assert bodies.unpack_at_once(packed, 32 * MIB) is None
+    assert bodies.unpack(packed, 32 * MIB) == most + b" "
 
 
 def test_a_body_of_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +135,9 @@ def test_what_is_no_whole_gzip_is_refused(packed: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         bodies.unpack(packed, 32 * MIB)
     assert caught.value.status == 400
+    if len(packed) < 1000:
+        with pytest.raises(InvalidRequest):
+            bodies.unpack_at_once(packed, 32 * MIB)
 
 
 def test_a_bomb_is_refused_in_little_memory() -> None:
@@ -99,5 +157,6 @@ def test_a_bomb_is_refused_in_little_memory() -> None:
 @given(st.binary(max_size=300))
 def test_nothing_but_errors_for_a_client_comes_of_any_bytes(data: bytes) -> None:
     for packed in (data, gzip.compress(b"{}")[:10] + data):
-        with contextlib.suppress(GatewayError):
-            bodies.unpack(packed, 1000)
+        for unpack in (bodies.unpack_at_once, bodies.unpack):
+            with contextlib.suppress(GatewayError):
+                unpack(packed, 1000)

@@ -9,6 +9,7 @@ import uvicorn
 from uvicorn.protocols.http import flow_control, httptools_impl
 
 from gateway import direct, worker
+from gateway.config import Bounds
 from gateway.direct import DirectProtocol, Door
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -17,8 +18,9 @@ SOURCES = {
     flow_control.FlowControl: "126debcdaa894c83",
 }
 OVERRIDDEN = {
-    "connection_lost", "connection_made", "on_body", "on_header", "on_headers_complete", "on_message_begin",
-    "on_message_complete", "pause_writing", "resume_writing", "shutdown",
+    "connection_lost", "connection_made", "data_received", "on_body", "on_header", "on_headers_complete",
+    "on_message_begin", "on_message_complete", "on_response_complete", "pause_writing", "resume_writing",
+    "send_400_response", "shutdown",
 }  # fmt: skip
 
 
@@ -40,7 +42,8 @@ def test_it_overrides_what_uvicorn_has() -> None:
 
 
 def test_with_another_uvicorn_or_by_choice_the_plain_driver_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert worker._protocol("direct", Door()) is not None
-    assert worker._protocol("plain", Door()) is None
+    assert Door(Bounds()).paths
+    assert not Door(Bounds(), direct=False).paths
+    assert worker._protocol(Door(Bounds())) is not None
     monkeypatch.setattr(uvicorn, "__version__", "99.0")
-    assert worker._protocol("direct", Door()) is None
+    assert worker._protocol(Door(Bounds())) is None

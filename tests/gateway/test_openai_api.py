@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from gateway.auth import Keys, hash_of
-from gateway.config import Key, Tenant
+from gateway.bounds import LoopLag
+from gateway.config import Bounds, Key, Tenant
 from gateway.openai_api import OpenAIApi
 from gateway.relay import Services
 from metering.record import Refused
@@ -30,9 +31,17 @@ class Notes:
 
 def test_a_fault_of_ours_before_admission_is_an_answer_and_a_line() -> None:
     notes, sent = Notes(), []
-    services = Services(recorder=notes, seats=None, registry=None, clock=lambda: 0, open=set())
+    services = Services(
+        recorder=notes,
+        seats=None,
+        registry=None,
+        clock=lambda: 0,
+        open=set(),
+        lag=LoopLag(interval_ns=1, lag_ns_max=1),
+        exceeded=lambda _: None,
+    )
     keys = Keys([Tenant(name="acme", keys=(Key(hash=hash_of("wb-k")),))])
-    api = OpenAIApi(services=services, keys=keys, models=Broken(), targets=None, created_s=0)
+    api = OpenAIApi(services=services, keys=keys, models=Broken(), targets=None, created_s=0, bounds=Bounds())
     scope = {
         "type": "http",
         "method": "POST",

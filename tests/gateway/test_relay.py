@@ -5,8 +5,26 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway import events as machine
+from gateway.bounds import LoopLag
 from gateway.plain import PlainClient
-from gateway.relay import DOWN_BYTES_HIGH, Relay, Services
+from gateway.relay import Relay, Services
+from metering.families import Bound
+
+BUFFER_BYTES = 256 * 1024
+
+
+def services_of(passed: list[Bound]) -> Services:
+    """A worker's, whose clock stands at 20; the bounds that were passed go to `passed`."""
+    lag = LoopLag(interval_ns=1, lag_ns_max=1)
+    return Services(
+        recorder=None,
+        seats=None,
+        registry=None,
+        clock=lambda: 20,
+        open=set(),
+        lag=lag,
+        exceeded=passed.append,
+    )
 
 
 class Machine:
@@ -39,12 +57,14 @@ class Reading:
 def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
     async def play() -> None:
         call, attempt = Machine(), Reading()
-        services = Services(recorder=None, seats=None, registry=None, clock=lambda: 20, open=set())
-        client = PlainClient()
+        passed: list[Bound] = []
+        services = services_of(passed)
+        client = PlainClient(BUFFER_BYTES)
         client._relay = relay = Relay(services, call, None, client)
         relay._attempt = attempt
-        relay._act([machine.Write(b"x" * (DOWN_BYTES_HIGH + 1))])
+        relay._act([machine.Write(b"x" * (BUFFER_BYTES + 1))])
         assert attempt.paused
+        assert passed == [Bound.BUFFER]
         relay.sweep(20)
         assert call.fed == [], "its client is slow, not the backend"
 
@@ -64,11 +84,10 @@ def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
 def test_a_client_that_takes_nothing_does_not_outlive_the_whole_calls_time() -> None:
     async def play() -> None:
         call = Machine()
-        services = Services(recorder=None, seats=None, registry=None, clock=lambda: 20, open=set())
-        client = PlainClient()
-        client._relay = relay = Relay(services, call, None, client)
+        client = PlainClient(BUFFER_BYTES)
+        client._relay = relay = Relay(services_of([]), call, None, client)
         relay._attempt = Reading()
-        relay._act([machine.Write(b"x" * (DOWN_BYTES_HIGH + 1))])
+        relay._act([machine.Write(b"x" * (BUFFER_BYTES + 1))])
         relay.sweep(call.total_deadline_ns)
         assert call.fed == [machine.Timer()]
 

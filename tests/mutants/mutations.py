@@ -109,9 +109,9 @@ def bodies_logged() -> None:
 
     read_ask = openai_api.read_ask
 
-    def read_and_log(body: bytes) -> object:
+    def read_and_log(body: bytes, operation: object) -> object:
         logging.getLogger("weighbridge").warning("request %s", body)
-        return read_ask(body)
+        return read_ask(body, operation)
 
     openai_api.read_ask = read_and_log
 
