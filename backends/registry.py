@@ -18,6 +18,7 @@ from backends.identity import Probed
 from backends.model import Backend
 from backends.upstream import Upstream
 from metering.logs import log
+from metering.units import NS_PER_S
 
 T = TypeVar("T")
 
@@ -73,6 +74,11 @@ class Entry:
     def held(self, now_ns: int) -> Hold | None:
         """The hold, if it lasts still. now_ns: monotonic."""
         return self.hold if self.hold is not None and now_ns < self.hold.until_ns else None
+
+    def held_s(self, now_ns: int) -> int | None:
+        """Seconds until it may be asked again, rounded up; None: it is not held."""
+        hold = self.held(now_ns)
+        return None if hold is None else -(-(hold.until_ns - now_ns) // NS_PER_S)
 
 
 class Registry:

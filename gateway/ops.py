@@ -6,6 +6,7 @@ On the main port /metrics needs a key with the scope `operator`; on `ops.listen`
 import asyncio
 import importlib.metadata
 import pathlib
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -23,11 +24,12 @@ from metering.recorder import Recorder
 
 
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend as /readyz shows it."""
+    """One backend as /readyz shows it. held_s: seconds for which it gets no calls, since it said that it is busy."""
 
     name: str
     state: State
     reason: str
+    held_s: int | None
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,7 @@ class Ops:
     def readiness(self) -> Readiness:
         """Which models can be served now, and what stands in the way of the others."""
         entries = self._registry.entries
+        now_ns = time.monotonic_ns()
         models = {
             model.id: any(
                 entries[name].health.state is State.READY for tier in model.tiers for name in tier.backends
@@ -101,7 +104,12 @@ class Ops:
             reasons=tuple(reasons),
             models=models,
             backends=tuple(
-                BackendStatus(name=name, state=entry.health.state, reason=entry.health.words)
+                BackendStatus(
+                    name=name,
+                    state=entry.health.state,
+                    reason=entry.health.words,
+                    held_s=entry.held_s(now_ns),
+                )
                 for name, entry in entries.items()
             ),
         )

@@ -134,6 +134,11 @@ def test_a_busy_backend_is_held_back_and_stays_ready() -> None:
                 == Hold(status=429, until_ns=8 * NS_PER_S)
             )
             assert entry.held(8 * NS_PER_S) is None
+            assert [entry.held_s(at_ns) for at_ns in (NS_PER_S, 8 * NS_PER_S - 1, 8 * NS_PER_S)] == [
+                7,
+                1,
+                None,
+            ]
             registry.busy("b", 503, None, 2 * NS_PER_S)  # it does not say when: what it said before stands
             assert entry.held(7 * NS_PER_S) is not None
             registry.busy("b", 503, 0, 2 * NS_PER_S)  # at once
