@@ -28,6 +28,13 @@ class Answer(enum.Enum):
         """Are tokens generated? An embedding, a score, a count have no completion: it is 0, not unknown."""
         return self in _READERS
 
+    @property
+    def costs_tokens(self) -> bool:
+        """Does the model compute anything? The tokenizer alone costs no tokens."""
+        return self not in _TOKENIZED
+
+
+_TOKENIZED = frozenset({Answer.TOKENS, Answer.TOKEN_COUNT, Answer.TEXT})
 
 _READERS: dict[Answer, type[StreamReader]] = {
     Answer.CHAT: ChunkReader,

@@ -61,6 +61,11 @@ def is_context_length(status: int, body: bytes) -> bool:
     return shape.code == "context_length_exceeded" or _CONTEXT_LENGTH.search(shape.message) is not None
 
 
+def names_context_length(body: bytes) -> bool:
+    """Does a page say so, whatever it is and whatever its status? Some proxies, and old servers, answer 500."""
+    return _CONTEXT_LENGTH.search(body.decode("utf-8", "replace")) is not None
+
+
 def error_of(body: bytes) -> ErrorShape:
     """Read an error body in any of the shapes that vLLM's versions and its framework send.
 

@@ -13,9 +13,11 @@ class BackendError(Exception):
     """Base. `sent`: did work start? It bears on cost; fallback turns on the commit point.
 
     reason: a short fixed phrase with no address, fit for a record ("connect refused").
+    context_length: its words were that the prompt outgrew this backend's wall.
     """
 
     sent = True
+    context_length = False
 
     def __init__(self, backend: str, reason: str) -> None:
         super().__init__(f"{backend}: {reason}")
@@ -54,9 +56,7 @@ class BackendDisconnected(BackendError):
 
 
 class BackendRejected(BackendError):
-    """A 4xx other than 429. context_length: the prompt outgrew this backend's wall."""
-
-    context_length = False
+    """A 4xx other than 429."""
 
 
 class BackendFaulted(BackendError):

@@ -39,12 +39,23 @@ class Stream(Protocol):
 
 
 class Answered(Protocol):
-    """What is known of a sized answer; see Sized. text_bytes: of what was generated."""
+    """What is known of a sized answer; see Sized."""
 
-    usage: Usage
-    usage_clamped: int
-    usage_invalid: int
-    text_bytes: int
+    @property
+    def usage(self) -> Usage:
+        """As reported."""
+
+    @property
+    def usage_clamped(self) -> int:
+        """How many counts were cut to size."""
+
+    @property
+    def usage_invalid(self) -> int:
+        """How many were no counts."""
+
+    @property
+    def text_bytes(self) -> int:
+        """Of what was generated."""
 
 
 def prompt_estimate(body_bytes: int, max_model_len: int | None) -> int:

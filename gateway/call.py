@@ -4,7 +4,7 @@ A driver (relay.py) feeds events and carries out actions; it decides nothing. Al
 
     ADMITTING ─▶ QUEUED ─▶ CONNECTING ─▶ WAITING ─┬▶ HELD ─▶ STREAMING ─▶ ENDING ─┐   a stream
                    ▲            │          │      ├▶ SIZED ──────────────────────┼▶ SEALING ─▶ DONE
-                   └────────────┴──────────┴──────┴▶ REJECTED ───────────────────┘   a 4xx
+                   └────────────┴──────────┴──────┴▶ REJECTED ───────────────────┘   a 4xx, a 500
                     the next attempt: only before the commit point
 
 The commit point is the entry into STREAMING (the first event with choices) or the end of a sized body, which is
@@ -34,7 +34,7 @@ from backends.errors import (
     BackendUnavailable,
 )
 from backends.reader import StreamReader
-from backends.sized import Sized, read_sized
+from backends.sized import read_sized
 from gateway import errors, heads, routing, tally
 from gateway.errors import GatewayError
 from gateway.events import (
@@ -76,6 +76,9 @@ END_WAIT_NS = units.NS_PER_S
 """How long the backend's end is waited for after [DONE], and its usage after the client has gone."""
 
 REJECTED_BYTES_MAX = 1024 * 1024
+
+INTERNAL_ERROR = 500
+"""It is read too: some servers say so that a prompt is too long."""
 
 OUR_KEY_REFUSED = (401, 403)
 """A backend's answers that are about the gateway's key, not about the request."""
@@ -313,8 +316,11 @@ class Call:
             self._busy.append(Busy(status=event.status, retry_after_s=wait_s))
             busy = BackendUnavailable(self._backend, reason, status=event.status, retry_after_s=wait_s)
             return self._fail(busy, now_ns)
-        if 400 <= event.status < 500 and event.status not in OUR_KEY_REFUSED:
+        if event.status == INTERNAL_ERROR or (
+            400 <= event.status < 500 and event.status not in OUR_KEY_REFUSED
+        ):
             self.state = REJECTED
+            self._due_ns = min(now_ns + END_WAIT_NS, self.total_deadline_ns)
             return _NOTHING
         return self._fail(BackendFaulted(self._backend, reason), now_ns)
 
@@ -355,6 +361,10 @@ class Call:
         self._body.append(event.data)
         return self._gather_limit(len(event.data), now_ns)
 
+    def _gather_page(self, event: Data, now_ns: int) -> Actions:
+        self._body.append(event.data)
+        return self._gather_limit(len(event.data), now_ns)
+
     def _faulty_event(self) -> BackendFaulted:
         assert self._reader is not None
         return BackendFaulted(self._backend, "event too large" if self._reader.too_large else "error event")
@@ -379,20 +389,25 @@ class Call:
         answer = read_sized(self.facts.operation.answer, body)
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
-        self._tally.usage, self._tally.finish_reasons = answer.usage, answer.finish_reasons
-        self._tally.mended = _usage_flags(answer)
         self._tally.served = True
+        self._tally.read_answer(answer)
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
         head = heads.sized_head(200, self.facts, self._tally, len(body))
         self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
         return [*self._answered(), *released, *_SEAL]
 
-    def _rejected_end(self, _event: End, now_ns: int) -> Actions:
-        assert self._tally.status is not None
-        body = b"".join(self._body)
-        error = BackendRejected(self._backend, f"status {self._tally.status}")
-        error.context_length = dialects.is_context_length(self._tally.status, body)
-        return self._fail(error, now_ns, ended=True, body=body)
+    def _rejected_over(self, event: End | Lost | Timer, now_ns: int) -> Actions:
+        """The page that says why has come, or as much of it as will: the status alone is an answer."""
+        status, body = self._tally.status, b"".join(self._body)
+        assert status is not None
+        error: BackendError
+        if status == INTERNAL_ERROR:
+            error = BackendFaulted(self._backend, f"status {status}")
+            error.context_length = dialects.names_context_length(body)
+        else:
+            error = BackendRejected(self._backend, f"status {status}")
+            error.context_length = dialects.is_context_length(status, body)
+        return self._fail(error, now_ns, ended=not isinstance(event, Timer), body=body)
 
     def _lost(self, event: Lost, now_ns: int) -> Actions:
         return self._fail(event.error, now_ns, ended=True)
@@ -407,7 +422,7 @@ class Call:
         actions = self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)
         if isinstance(error, BackendUnavailable):
             actions.append(self._news(error))
-        longer = isinstance(error, BackendRejected) and error.context_length and self._outgrow()
+        longer = error.context_length and self._outgrow()
         untried = len(self._course) if now_ns < self.total_deadline_ns else 0
         left = max(min(self.limits.attempts_max - len(self._tally.attempts), untried), 0)
         step = routing.after(error, committed=self._committed, attempts_left=left, longer_wall=longer)
@@ -514,7 +529,9 @@ class Call:
             self.state = DRAINING
             self._due_ns = now_ns + END_WAIT_NS
             return _NOTHING
-        self._tally.served = self.state is not CONNECTING  # the work was begun for this client
+        self._tally.served = self.state not in (CONNECTING, REJECTED)  # the work was begun for this client
+        if self._tally.served and self._reader is None:
+            self._tally.read_nothing()
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=False)
         return [*released, *self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)]
 
@@ -558,8 +575,7 @@ class Call:
     ) -> list[Action]:
         """Close the books of the running attempt; its seat goes back at once."""
         if self._reader is not None:
-            self._tally.usage = self._reader.usage
-            self._tally.finish_reasons = self._reader.finish_reasons
+            self._tally.read_stream(self._reader)
         self._tally.end_attempt(outcome, reason, now_ns)
         release = Release(self._backend)
         return [release] if ended else [Abort(), release]
@@ -629,8 +645,6 @@ class Call:
             outcome = Outcome.CLIENT_GONE
         if not self._gone:
             self._tally.response_bytes += len(result.tail)
-        if self._reader is not None:
-            self._tally.mended = self._reader.mended + _usage_flags(self._reader)
         end = tally.End(outcome=outcome, status=result.status, error_code=result.error_code, now_ns=now_ns)
         return self._tally.record(end, seq, prev)
 
@@ -646,18 +660,12 @@ def _attempt_outcome(error: BackendError) -> AttemptOutcome:
     return AttemptOutcome.FAILED
 
 
-def _usage_flags(answer: StreamReader | Sized) -> tuple[str, ...]:
-    """A count that was none is ignored, a part larger than its whole is cut to it; the record says so."""
-    invalid = ("usage_invalid",) if answer.usage_invalid else ()
-    return (*invalid, "usage_clamped") if answer.usage_clamped else invalid
-
-
 def _seat_too_late(_call: Call, event: Granted, _now_ns: int) -> Actions:
     return (Release(event.backend),)
 
 
 def _impossible(call: Call, event: Event, _now_ns: int) -> Actions:
-    raise AssertionError(f"{type(event).__name__} in {call.state}")
+    raise AssertionError(f"{type(event).__name__} in {call.state.name}")
 
 
 def _table() -> dict[tuple[State, type[Event]], Handler]:
@@ -691,8 +699,10 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
         (HELD, End): c._held_end,
         (SIZED, Data): c._gather,
         (SIZED, End): c._sized_end,
-        (REJECTED, Data): c._gather,
-        (REJECTED, End): c._rejected_end,
+        (REJECTED, Data): c._gather_page,
+        (REJECTED, End): c._rejected_over,
+        (REJECTED, Lost): c._rejected_over,
+        (REJECTED, Timer): c._rejected_over,
         (STREAMING, Data): c._stream_data,
         (STREAMING, End): c._stream_end,
         (ENDING, Data): c._ending_data,

@@ -208,11 +208,14 @@ def after(error: BackendError, *, committed: bool, attempts_left: int, longer_wa
 
     Once an answer event has gone to the client the answer is fixed: a second
     backend would continue a different sentence. A rejected request is the
-    client's to mend, unless it only outgrew this backend's compiled length.
+    client's to mend. One that outgrew this backend's compiled length, whatever
+    the status that says so, goes on to a longer wall and nowhere else.
     """
     assert attempts_left >= 0
     if committed or attempts_left == 0:
         return Step.GIVE_UP
+    if error.context_length:
+        return Step.LONGER_WALL if longer_wall else Step.GIVE_UP
     if isinstance(error, BackendRejected):
-        return Step.LONGER_WALL if error.context_length and longer_wall else Step.GIVE_UP
+        return Step.GIVE_UP
     return Step.NEXT_BACKEND

@@ -6,7 +6,10 @@ Times are monotonic nanoseconds here and wall-clock ones in the lines.
 
 import msgspec
 
-from backends import dialects
+from backends import dialects, settling
+from backends.reader import StreamReader
+from backends.settling import Settled
+from backends.sized import Sized
 from gateway.operations import Operation
 from gateway.routing import Plan, Target
 from metering import pricing, record, units
@@ -52,7 +55,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 class Tally(msgspec.Struct, kw_only=True):
     """The books of one call.
 
-    target, tier, status, usage, finish_reasons and the times are those of the last attempt, the serving one if
+    target, tier, status, usage, mended, finish_reasons and the times are those of the last attempt, the serving one if
     there is one. served: an answer, or work on one, was produced for this client: it is priced; else it costs nothing.
     """
 
@@ -83,8 +86,34 @@ class Tally(msgspec.Struct, kw_only=True):
         """A seat at `target` is ours; its slot time begins."""
         self.target, self.tier, self.started_ns = target, tier, now_ns
         self.first_event_ns = self.ended_ns = self.status = self.finish_reasons = None
-        self.reconnected = False
+        self.reconnected = self.served = False
         self.usage = UNKNOWN
+        self.mended = ()
+
+    def read_stream(self, reader: StreamReader) -> None:
+        """What a stream, whole or cut, has used. One that nobody was served is not priced: only what was reported."""
+        self.finish_reasons, self.usage, self.mended = reader.finish_reasons, reader.usage, reader.mended
+        if self.served:
+            self._settle(settling.of_stream(reader, self._prompt_estimate()))
+
+    def read_answer(self, answer: Sized) -> None:
+        """What a sized answer has used."""
+        self.finish_reasons = answer.finish_reasons
+        self._settle(settling.of_sized(answer, self._prompt_estimate()))
+
+    def read_nothing(self) -> None:
+        """Work was begun, and nothing of an answer has come."""
+        self._settle(settling.of_nothing(self._prompt_estimate()))
+
+    def _settle(self, settled: Settled) -> None:
+        self.usage = settled.usage
+        self.mended += settled.flags
+
+    def _prompt_estimate(self) -> int:
+        assert self.target is not None
+        if not self.facts.operation.answer.costs_tokens:
+            return 0
+        return settling.prompt_estimate(self.facts.body_bytes, self.target.max_model_len)
 
     def end_attempt(self, outcome: AttemptOutcome, error: str | None, now_ns: int) -> None:
         """Its slot time is over. error: a fixed phrase."""

@@ -12,9 +12,11 @@ from gateway import errors
 from gateway import events as m
 from gateway.call import TABLE, Call
 from gateway.events import State
+from gateway.operations import OPERATIONS
 from gateway.routing import Busy, Candidate, Plan
 from metering.record import AttemptOutcome, CallRecord, LeftOut, Outcome
 from metering.record import Params as CallParams
+from metering.usage import Usage, UsageSource
 from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, SECOND, World, facts, plan, target
 
 
@@ -284,7 +286,8 @@ def test_a_failure_after_the_commit_point_is_an_error_event_never_a_second_voice
     assert w.client.startswith(ROLE + HE + b'data: {"error":')
     assert b"[DONE]" not in w.client
     assert w.record.outcome is Outcome.BACKEND_FAILED
-    assert (w.record.cost_pusd, w.record.unpriced_reason) == (None, "usage_unknown")
+    assert w.record.usage == Usage(prompt_tokens=25, completion_tokens=1, source=UsageSource.COUNTED)
+    assert (w.record.cost_pusd, w.record.mended) == (26, ("prompt_estimated",))
     w.check_books()
 
 
@@ -341,7 +344,7 @@ def test_an_error_event_first_falls_back_and_later_ends_the_stream() -> None:
 
 
 @pytest.mark.parametrize(("status", "outcome", "shown"), [
-    (500, Outcome.BACKEND_FAILED, 502),
+    (502, Outcome.BACKEND_FAILED, 502),
     (503, Outcome.BACKEND_FAILED, 503),
     (401, Outcome.BACKEND_FAILED, 502),  # it refuses our key: not the client's fault
     (302, Outcome.BACKEND_FAILED, 502),  # a redirect is not followed
@@ -486,9 +489,104 @@ def test_a_client_that_leaves_stops_the_backend_at_once() -> None:
     assert w.holding == []
     w.flush()
     assert w.record.outcome is Outcome.CLIENT_GONE
-    assert (w.record.usage.completion_tokens, w.record.cost_pusd) == (None, None)
-    assert w.record.unpriced_reason == "usage_unknown"
+    assert w.record.usage == Usage(prompt_tokens=25, completion_tokens=1, source=UsageSource.COUNTED)
+    assert w.record.cost_pusd == 26
     w.check_books()
+
+
+@pytest.mark.parametrize(("reach", "tokens", "cost"), [
+    (waiting, 0, 25),  # its prompt may have been computed
+    (held, 0, 25),
+    (sized, 0, 25),
+    (connecting, None, 0),
+    (rejected, None, 0),
+])  # fmt: skip
+def test_a_client_that_leaves_before_any_token_pays_for_its_prompt_by_estimate(reach, tokens, cost) -> None:
+    w = reach()
+    w.feed(m.ClientGone())
+    w.flush()
+    assert (w.aborts, w.holding, w.record.outcome) == (1, [], Outcome.CLIENT_GONE)
+    assert (w.record.usage.completion_tokens, w.record.cost_pusd) == (tokens, cost)
+    assert w.record.usage.source is (UsageSource.UNKNOWN if tokens is None else UsageSource.ESTIMATED)
+    w.check_books()
+
+
+def test_a_count_of_tokens_that_the_client_did_not_wait_for_costs_nothing() -> None:
+    asked = msgspec.structs.replace(facts(stream=False), operation=OPERATIONS["/tokenize"])
+    w = World(Call(asked, plan((A,)), LIMITS))
+    w.flush()
+    w.feed(m.Connected(w.attempt))
+    assert w.call.deadline_ns == 60 * SECOND  # it is not generated: its first byte is soon there
+    w.feed(m.ClientGone())
+    w.flush()
+    assert (w.record.usage.prompt_tokens, w.record.cost_pusd) == (0, 0)
+
+
+def test_running_counts_of_a_cut_stream_are_billed_as_the_last_one_stood() -> None:
+    w = connecting()
+    running = [event({"content": "x y"}, usage=USAGE | {"completion_tokens": tokens}) for tokens in (2, 4)]
+    w.answer(200, HEAD_SSE, ROLE, *running)
+    w.feed(m.ClientGone())
+    w.flush()
+    assert w.record.usage == Usage(prompt_tokens=10, completion_tokens=4, source=UsageSource.COUNTED)
+    assert w.record.mended == ()
+
+
+def test_what_a_failed_attempt_has_made_is_not_billed() -> None:
+    w = held()
+    w.feed(m.Data(w.attempt, data=b"data: {}\n\n"))
+    w.feed(m.Lost(w.attempt, error=BackendDisconnected("a", "disconnected")))
+    w.answer(200, HEAD_SSE, *STREAM)
+    w.end()
+    w.flush()
+    assert [attempt.usage.source for attempt in w.record.attempts] == [
+        UsageSource.UNKNOWN,
+        UsageSource.REPORTED,
+    ]
+    assert w.record.cost_pusd == 15
+
+
+def test_a_500_is_read_for_its_reason_and_then_another_backend_is_tried() -> None:
+    w = connecting()
+    w.answer(500, HEAD_JSON, b"Internal Server Error")
+    assert (w.connects, w.call.deadline_ns) == (["a"], SECOND)
+    w.end()
+    assert (w.connects, w.aborts) == (["a", "b"], 0)
+
+
+@pytest.mark.parametrize("how", ["stalls", "breaks off", "never ends"])
+def test_a_500_without_its_page_is_one_all_the_same(how: str) -> None:
+    w = connecting()
+    w.answer(500, HEAD_JSON, b"Internal")
+    if how == "stalls":
+        w.tick()
+    elif how == "breaks off":
+        w.feed(m.Lost(w.attempt, error=BackendDisconnected("a", "disconnected")))
+    else:
+        w.feed(m.Data(w.attempt, data=b"x" * (2 << 20)))
+    assert w.connects == ["a", "b"]
+    assert w.holding == ["b"]
+
+
+def test_a_500_that_says_the_prompt_is_too_long_is_tried_once_more_at_most() -> None:
+    page = b"Traceback: ValueError: This model's maximum context length is 4096 tokens."
+    w = world((A, B), (GPU,))
+    w.flush()
+    w.answer(500, HEAD_JSON, page)
+    w.end()
+    assert w.connects == ["a", "gpu"]
+    w.answer(500, HEAD_JSON, page)
+    w.end()
+    w.flush()
+    assert (w.status, w.record.error_code, w.connects) == (502, "backend_failed", ["a", "gpu"])
+    assert b"Traceback" not in w.client
+
+
+def test_a_refusal_that_breaks_off_is_one_all_the_same() -> None:
+    w = rejected()
+    w.feed(m.Lost(w.attempt, error=BackendDisconnected("a", "disconnected")))
+    w.flush()
+    assert (w.status, w.record.outcome, w.connects) == (400, Outcome.REFUSED, ["a"])
 
 
 def test_a_client_that_leaves_after_the_finish_is_billed_by_the_usage_that_is_due() -> None:
@@ -561,13 +659,13 @@ def test_ttft_is_the_first_content_not_the_role_and_tpot_is_by_tokens() -> None:
 
 @pytest.mark.parametrize(("usage", "billed", "flags"), [
     (USAGE | {"prompt_tokens_details": {"cached_tokens": 99}}, 15, ["usage_clamped"]),
-    (USAGE | {"prompt_tokens": -10}, None, ["usage_invalid"]),
-    (USAGE | {"completion_tokens": 1.5}, None, ["usage_invalid"]),
+    (USAGE | {"prompt_tokens": -10}, 25 + 5, ["usage_invalid", "prompt_estimated"]),
+    (USAGE | {"completion_tokens": 1.5}, 10 + 2, ["usage_invalid"]),  # of 5 bytes of text
     (USAGE | {"total_tokens": 999}, 15, []),  # the bill is made from the parts
 ])  # fmt: skip
 def test_a_usage_that_cannot_be_is_flagged_and_never_billed_below_zero(usage, billed, flags) -> None:
     w = sized()
-    body = {"choices": [{"message": {}, "finish_reason": "stop"}], "usage": usage}
+    body = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}], "usage": usage}
     w.feed(m.Data(w.attempt, data=msgspec.json.encode(body)))
     w.end()
     w.flush()
@@ -587,7 +685,7 @@ def test_no_patience_spills_at_once() -> None:
 
 def test_news_of_a_past_attempt_changes_nothing() -> None:
     w = connecting()
-    w.answer(500, HEAD_JSON)
+    w.answer(502, HEAD_JSON)
     assert w.connects == ["a", "b"]
     w.feed(m.Data(1, data=HE))
     w.feed(m.End(1))
@@ -802,7 +900,7 @@ def test_busy_backends_that_do_not_say_when_are_asked_again_in_a_second() -> Non
 def test_a_busy_one_after_a_failure_is_no_429() -> None:
     w = world((A, B))
     w.flush()
-    w.answer(500, HEAD_JSON)
+    w.answer(502, HEAD_JSON)
     busy(w, 429, b"7")
     w.flush()
     assert (w.status, w.headers[b"retry-after"]) == (503, b"7")
