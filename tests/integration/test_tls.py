@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import pathlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -16,11 +17,19 @@ from backends.upstream import Upstream
 from tests.support import rawserver
 from tests.support.certificates import Authority
 from tests.support.exchanges import Told, ask, start, until
+from tests.support.gateway import Gateway, eventually, running
+from tests.support.rawbackend import Scripted, sized
 from tests.support.rawserver import WAIT_S, Peer
 
 pytestmark = pytest.mark.integration
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
+ASKED = {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
+CHAT = json.dumps({
+    "id": "c1", "object": "chat.completion", "created": 1, "model": "m1",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+}).encode()  # fmt: skip
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
@@ -242,3 +251,46 @@ def test_a_paused_attempt_makes_a_tls_backend_wait(run: Run, authority: Authorit
             assert len(told.body) == size
 
     run(body())
+
+
+def test_a_gateway_before_a_tls_backend_whose_certificate_goes_bad(
+    authority: Authority, tmp_path: pathlib.Path
+) -> None:
+    """Calls go over TLS; once its certificate is for another name they go elsewhere, and /readyz says why."""
+    b1 = Scripted(sized(CHAT), tls=authority.server("127.0.0.1"))
+    b2 = Scripted(sized(CHAT))
+    backends = [
+        {"name": "b1", "url": f"https://127.0.0.1:{b1.port}", "model": "m1", "ca_file": str(authority.file)},
+        {"name": "b2", "url": f"http://127.0.0.1:{b2.port}", "model": "m1"},
+    ]
+    tiers = [{"backends": ["b1"]}, {"backends": ["b2"]}]
+    try:
+        with running(tmp_path, backends, tiers=tiers) as gateway:
+            eventually(lambda: _status(gateway, "b1")["state"] == "ready")
+            answer = gateway.post("/v1/chat/completions", ASKED)
+            assert (answer.status, answer.read()) == (200, CHAT)
+            assert len(b1.asked) == 1
+            b1.stop()
+            b1.tls = authority.server("vllm.internal")
+            b1.start()
+            answer = gateway.post("/v1/chat/completions", ASKED)
+            assert (answer.status, answer.read()) == (200, CHAT)
+            assert answer.headers["x-weighbridge-fallback"] in ("certificate for another name", "down")
+            assert len(b1.asked) == 1
+            down = eventually(lambda: _status(gateway, "b1")["state"] == "down" and _status(gateway, "b1"))
+            assert down["reason"].startswith("certificate for another name")
+            _, call = gateway.lines("call")
+            assert [attempt["backend"] for attempt in call["attempts"]][-1] == "b2"
+            b1.stop()
+            b1.tls = authority.server("127.0.0.1")
+            b1.start()
+            eventually(lambda: _status(gateway, "b1")["state"] == "ready")
+    finally:
+        b1.stop()
+        b2.stop()
+
+
+def _status(gateway: Gateway, name: str) -> dict[str, Any]:
+    _, page = gateway.get("/readyz")
+    (found,) = [backend for backend in json.loads(page)["backends"] if backend["name"] == name]
+    return cast(dict[str, Any], found)

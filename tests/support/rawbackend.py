@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -32,11 +33,12 @@ async def backend(
     model: str = "m1",
     max_model_len: int = 4096,
     writers: set[asyncio.StreamWriter] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
     """Serve on a port of 127.0.0.1 (0: a free one) while the block runs; gives the port.
 
     answer: writes the whole response, framing included; the connection stays open after it.
-    writers: where the open connections are kept, for a test that counts them.
+    writers: where the open connections are kept, for a test that counts them. tls: spoken instead of plain HTTP.
     """
 
     writers = set() if writers is None else writers
@@ -54,7 +56,7 @@ async def backend(
         await _close(writer)
         writers.discard(writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=1 << 20)
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=1 << 20, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -106,14 +108,22 @@ class Scripted:
     """A backend in a thread of its own: a test puts answers into `script`, the next request takes the first.
 
     An answer is bytes, or a coroutine function like `Answer`; with the script empty it is `default`.
-    asked: the requests that came. port 0: a free one.
+    asked: the requests that came. port 0: a free one. tls: a test may change it before it starts the backend again.
     """
 
-    def __init__(self, default: bytes | Answer, *, port: int = 0, max_model_len: int = 4096) -> None:
+    def __init__(
+        self,
+        default: bytes | Answer,
+        *,
+        port: int = 0,
+        max_model_len: int = 4096,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.default = default
         self.script: list[bytes | Answer] = []
         self.asked: list[Asked] = []
         self.port = port
+        self.tls = tls
         self._max_model_len = max_model_len
         self._writers: set[asyncio.StreamWriter] = set()
         self.start()
@@ -141,7 +151,11 @@ class Scripted:
 
     async def _serve(self, started: threading.Event) -> None:
         async with backend(
-            self._answer, port=self.port, max_model_len=self._max_model_len, writers=self._writers
+            self._answer,
+            port=self.port,
+            max_model_len=self._max_model_len,
+            writers=self._writers,
+            tls=self.tls,
         ) as port:
             self.port = port
             started.set()
