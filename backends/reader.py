@@ -5,6 +5,7 @@ stream is all from the first event on that tells its final usage, or that says i
 record is written. What passes before it are the backend's bytes as they came.
 """
 
+import abc
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -24,7 +25,7 @@ REASON_CHARACTERS_MAX = 32
 """Finish reasons stand in the record, which is bounded: of more choices, and of longer reasons, no more is kept."""
 
 
-class StreamReader:
+class StreamReader(abc.ABC):
     """Reads one stream; says which bytes may go to the client now.
 
     strip_usage: the client did not ask for the usage event; exactly that event is taken out, where there is one.
@@ -117,19 +118,19 @@ class StreamReader:
 
     # -- what a format says
 
+    @abc.abstractmethod
     def _skim(self, data: bytes, at: int) -> int:
         """Pass over whole events from `at` on that hold tokens and nothing else that is acted on, and count them.
 
         returns: where the first one stands that must be read. Called at an event's boundary, after the first token.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _take_event(self, data: bytes, raw: bytes, out: list[bytes]) -> None:
         """Read an event, and send its bytes where they belong: `_pass`, `_keep` or `_hold`.
 
         raw: the rest of it that has not gone out; `_half_out`: a part has.
         """
-        raise NotImplementedError
 
     def _readable(self, data: bytes) -> bool:
         """Is this the data of a whole event?"""

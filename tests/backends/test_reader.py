@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends import chunks, reader
 from backends import counts as token_counts
-from backends import reader
 from backends.answers import Answer
 from backends.chunks import ChunkReader
 from backends.sized import read_sized
@@ -276,6 +277,7 @@ def test_usage_is_read_with_its_parts(value: object, usage: Usage, clamped: bool
         (DONE + b"\n\r\n", DONE, ()),
         (DONE + LLO + USAGE + DONE, DONE, ("after_done_dropped",)),
         (DONE + b"da", DONE, ("after_done_dropped",)),
+        (USAGE + DONE + b"da", USAGE + DONE, ("after_done_dropped",)),
     ],
 )  # fmt: skip
 def test_the_end_is_always_well_formed(tail: bytes, end: bytes, mended: tuple[str, ...]) -> None:
@@ -503,8 +505,8 @@ def cut(stream: bytes, sizes: list[int]) -> list[bytes]:
 
 def state(stream: ChunkReader) -> dict[str, object]:
     """All that a reader tells, but how often it was told of life."""
-    names = ("committed", "done", "end", "error", "finish_reasons", "mended", "token", "torn", "usage",
-             "usage_clamped", "usage_invalid")  # fmt: skip
+    names = ("committed", "counted", "done", "end", "error", "finish_reasons", "mended", "token", "torn", "usage",
+             "usage_clamped", "usage_final", "usage_invalid")  # fmt: skip
     return {name: getattr(stream, name) for name in names}
 
 
@@ -528,7 +530,8 @@ def test_any_stream_in_any_chunking(parts: list[Part], newline: str, sizes: list
     assert stream.usage == (usages[-1] if usages else UNKNOWN)
     assert stream.finish_reasons == tuple(finishes[-1:])
     assert stream.committed is bool(more)
-    assert stream.token is any(one.token for one in parts)
+    assert stream.counted == sum(one.token for one in parts)
+    assert stream.token is (stream.counted > 0)
     assert stream.mended == (("usage_removed",) if strip and any(one.usage_event for one in parts) else ())
 
 
@@ -541,6 +544,76 @@ def test_the_fast_path_changes_nothing(parts: list[Part], sizes: list[int], stri
         patch.setattr(ChunkReader, "_skim", lambda self, data, at: at)
         assert [slow.feed(piece) for piece in pieces] == passed
     assert state(fast) == state(slow)
+
+
+class Watched(ChunkReader):
+    """Notes which events were read."""
+
+    __slots__ = ("read",)
+
+    def __init__(self) -> None:
+        super().__init__(strip_usage=True)
+        self.read: list[bytes] = []
+
+    def _take_event(self, data: bytes, raw: bytes, out: list[bytes]) -> None:
+        self.read.append(raw)
+        super()._take_event(data, raw, out)
+
+
+TOKEN_EVENTS = [
+    lambda text: sse_event(chunk(content=text)),
+    lambda text: sse_event(chunk(reasoning_content=text)),
+    lambda text: sse_event(chunk(content=None, reasoning=text)),
+    lambda text: sse_event(chunk(content="", reasoning=text)),
+    lambda text: sse_event(chunk(tool_calls=[{"index": 0, "function": {"arguments": text}}])),
+    lambda text: sse_event({"choices": [{"index": 0, "text": text, "finish_reason": None}]}),
+    lambda text: b"data: " + json.dumps(chunk(content=text), ensure_ascii=False).encode() + b"\n\n",
+]
+
+
+@pytest.mark.parametrize("make", TOKEN_EVENTS)
+@pytest.mark.parametrize("pieces", [1, 3, 100])
+def test_events_that_differ_in_their_text_only_are_counted_and_not_read(make: Any, pieces: int) -> None:
+    texts = ["a", "b c", 'say "x"', "back\\slash", "\n\n", "é🙂", "[DONE]", '"finish_reason":"stop"', "z\\"]
+    first, rest = make("first"), b"".join(map(make, texts))
+    stream = Watched()
+    stream.feed(ROLE + first)
+    size = -(-len(rest) // pieces)
+    passed = b"".join([stream.feed(piece) for piece in cut(rest, [size] * (pieces - 1))])
+    assert passed == rest
+    assert stream.counted == 1 + len(texts)
+    assert len(stream.read) <= 2 + pieces  # an event that was cut in two is read
+    if pieces == 1:
+        assert stream.read == [ROLE, first]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [STOP, USAGE, sse_event({"error": ERROR}), sse_event(chunk(content="")), sse_event(chunk(content=None)),
+     sse_event(chunk(content="a") | {"usage": counts(1, 1)}), sse_event({"choices": []}), b": ping\n\n", DONE,
+     sse_event({"choices": [*chunk(content="a")["choices"], *chunk(content="b")["choices"]]})],  # type: ignore[misc]
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["alone", "first", "last", "amid"])
+def test_an_event_that_says_more_is_read_wherever_it_comes(other: bytes, where: str) -> None:
+    stream = Watched()
+    stream.feed(ROLE + HE)
+    stream.feed({"alone": other, "first": other + LLO, "last": LLO + other, "amid": LLO + other + LLO}[where])
+    assert other in stream.read or other.startswith(b":")
+
+
+def test_a_stream_has_a_few_patterns_and_is_not_searched_for_more_for_ever() -> None:
+    def one(index: int, text: str) -> bytes:
+        return sse_event({"choices": [{"index": index, "text": text, "finish_reason": None}]})
+
+    stream = Watched()
+    for _round in range(3):
+        for index in range(20):
+            stream.feed(one(index, "a"))
+    assert stream.counted == 60
+    for index in range(20):
+        stream.read.clear()
+        stream.feed(one(index, "b"))
+        assert bool(stream.read) is (index >= chunks.PATTERNS_MAX)
 
 
 @pytest.mark.parametrize("name", captures.streams())
