@@ -6,7 +6,10 @@
 
 A line is made at the flush, so what a call's end depends on (is its client still there?) is
 decided then and not before. Between the first append and the release there is no thread and
-no await. What makes lines durable runs in a thread, later; `synced_seq` says up to where.
+no await, unless the disk is slow: from a write on that took SLOW_WRITE_NS a thread writes, so
+that the loop goes on with all else, until QUICK_WRITES in a row were quick again. Turns then
+are longer, and still one at a time. What makes lines durable runs in a thread, later;
+`synced_seq` says up to where.
 
 The law: nobody is told `written()` before the line is in the file.
 """
@@ -15,11 +18,15 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
+import functools
+import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from metering import chain
 from metering.journal import Journal, tree_bytes
+from metering.logs import log
 from metering.record import (
     RECORD_BYTES_MAX,
     Admitted,
@@ -30,15 +37,21 @@ from metering.record import (
     Stop,
     Tick,
 )
-from metering.units import NS_PER_HOUR, NS_PER_S
+from metering.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 T = TypeVar("T")
+
+logger = logging.getLogger("weighbridge.recorder")
 
 TICK_NS = 60 * NS_PER_S
 OS_SYNC_INTERVAL_MS = 1_000
 """How often `fsync: os` syncs all the same: the ledger is sent only what is durable."""
 SCAN_INTERVAL_S = 1.0
 """How often the bytes of other writers are counted again."""
+SLOW_WRITE_NS = NS_PER_S // 20
+"""A write takes 10 to 50 µs. One that takes this long was waiting for the disk, and every stream with it."""
+QUICK_WRITE_NS = NS_PER_S // 200
+QUICK_WRITES = 20
 ADMISSION_BYTES = 2 * RECORD_BYTES_MAX
 """What an admission may still write: its `admitted` line and its record."""
 
@@ -77,6 +90,14 @@ class _Note:
 
     def failed(self, error: OSError) -> None:
         pass
+
+
+class _Turn(NamedTuple):
+    """What one flush writes. lines: each with its seq and leaf; waiting: who is told; data: the lines' bytes."""
+
+    lines: list[tuple[Line, int, str]]
+    waiting: list[Entry]
+    data: bytes
 
 
 class Recorder:
@@ -119,10 +140,14 @@ class Recorder:
         self._calls = 0
         self._others_bytes = 0
         self._on_synced: list[Callable[[int], None]] = []
-        # Two threads, so that counting a large tree does not hold up a sync.
-        self._threads = concurrent.futures.ThreadPoolExecutor(2, "journal")
+        # Three threads, so that counting a large tree, a sync and a slow write do not wait for each other.
+        self._threads = concurrent.futures.ThreadPoolExecutor(3, "journal")
         self._threads_work: set[asyncio.Future[Any]] = set()
         self._sync: asyncio.Future[None] | None = None
+        self._slow = False
+        self._quick_writes = 0  # in a row, while it is slow
+        self._turn: _Turn | None = None  # that a thread writes
+        self._write: asyncio.Future[int] | None = None  # … and when it has
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
@@ -139,7 +164,8 @@ class Recorder:
         """May one more call be admitted? Room for all that is under way is kept free."""
         if self.dead is not None:
             return False
-        kept_bytes = RECORD_BYTES_MAX * len(self._open) + ADMISSION_BYTES * (len(self._entries) + 1)
+        under_way = len(self._entries) + (len(self._turn.waiting) if self._turn else 0)
+        kept_bytes = RECORD_BYTES_MAX * len(self._open) + ADMISSION_BYTES * (under_way + 1)
         return self._bytes() + kept_bytes <= self._bytes_max
 
     def _bytes(self) -> int:
@@ -165,12 +191,30 @@ class Recorder:
     # One turn
 
     def _flush(self) -> None:
-        entries, self._entries = self._entries, []
-        if not entries:  # failed meanwhile, by a sync
+        if self._turn is not None:  # the next turn follows it
             return
-        now_ns = self._clock()
-        first_seq, seq, leaf = self.seq + 1, self.seq, self._leaf
-        written: list[tuple[Line, int, str]] = []
+        turn = self._make_turn()
+        if turn.data and self._slow:
+            self._turn = turn
+            self._write = self._in_thread(functools.partial(self._write_turn, turn), self._end_write)
+            return
+        if turn.data:
+            try:
+                took_ns = self._write_turn(turn)
+            except OSError as error:
+                self._fail_turn(turn, error)
+                return
+            if took_ns >= SLOW_WRITE_NS:
+                self._slow, self._quick_writes = True, 0
+                log(
+                    logger, logging.WARNING, "journal slow, a thread writes it", write_ms=took_ns // NS_PER_MS
+                )
+        self._end_turn(turn)
+
+    def _make_turn(self) -> _Turn:
+        entries, self._entries = self._entries, []
+        seq, leaf = self.seq, self._leaf
+        lines: list[tuple[Line, int, str]] = []
         waiting: list[Entry] = []
         chunks: list[bytes] = []
         size = 0
@@ -191,19 +235,47 @@ class Recorder:
             seq, leaf = seq + 1, chain.leaf(data[:-1])
             size += len(data)
             chunks.append(data)
-            written.append((line, seq, leaf))
-        if chunks:
-            try:
-                self._journal.write(b"".join(chunks), first_seq, now_ns // NS_PER_HOUR)
-            except OSError as error:
-                self._entries = waiting + self._entries
-                self._die(error)
-                return
-            self.seq, self._leaf = seq, leaf
-            self._fold(written)
+            lines.append((line, seq, leaf))
+        return _Turn(lines, waiting, b"".join(chunks))
+
+    def _write_turn(self, turn: _Turn) -> int:
+        """Write it, on the loop or in a thread; returns how long that took, in ns. Raises OSError."""
+        began_ns = time.monotonic_ns()
+        self._journal.write(turn.data, turn.lines[0][1], self._clock() // NS_PER_HOUR)
+        return time.monotonic_ns() - began_ns
+
+    def _end_write(self, done: asyncio.Future[int]) -> None:
+        """A thread has written the turn, or has failed to."""
+        turn, self._turn, self._write = self._turn, None, None
+        assert turn is not None
+        error = self.dead or done.exception()  # after a failed sync nobody knows what the disk holds
+        if isinstance(error, OSError):
+            self._fail_turn(turn, error)
+            return
+        assert error is None, error
+        self._quick_writes = self._quick_writes + 1 if done.result() < QUICK_WRITE_NS else 0
+        if self._quick_writes == QUICK_WRITES:
+            self._slow = False
+            log(logger, logging.INFO, "journal quick again")
+        self._end_turn(turn)
+        if self._entries:
+            self._loop.call_soon(self._flush)
+
+    def _end_turn(self, turn: _Turn) -> None:
+        """Its lines are in the file: fold them, and let go of those who wait."""
+        if turn.lines:
+            _, self.seq, self._leaf = turn.lines[-1]
+            self._fold(turn.lines)
             self._schedule_sync()
-        for entry in waiting:
+        for entry in turn.waiting:
             self._call(entry.written)
+
+    def _fail_turn(self, turn: _Turn, error: OSError) -> None:
+        self._entries = turn.waiting + self._entries
+        if self.dead is None:
+            self._die(error)
+        else:
+            self._end(self.dead)
 
     def _fits(self, more_bytes: int) -> bool:
         """Refused requests are unbounded; their lines must not use what open calls need."""
@@ -263,6 +335,8 @@ class Recorder:
 
     def _start_sync(self) -> None:
         self._timers.pop("sync", None)
+        if self._turn is not None:  # the journal is a thread's; what it writes will be synced behind it
+            return
         upto = self.seq
         self._sync = self._in_thread(self._journal.sync_work(), lambda done: self._end_sync(done, upto))
 
@@ -282,6 +356,9 @@ class Recorder:
     async def _sync_all(self) -> None:
         """Make all that is written durable, now. Raises OSError."""
         while self.dead is None and self.synced_seq < self.seq:
+            if self._write is not None:
+                await asyncio.wait([self._write])
+                continue
             if self._sync is None:
                 self._timers.pop("sync").cancel()
                 self._start_sync()
@@ -365,12 +442,12 @@ class Recorder:
             tick.cancel()  # nothing may follow the `stop` line while that is synced
         with contextlib.suppress(OSError):  # it is `self.dead`, and `on_dead` has been told
             # First what is billed, so that a `stop` never stands behind lines that power may take.
-            self._flush_all()
+            await self._flush_all()
             await self._sync_all()
-            self._flush_all()
+            await self._flush_all()
             if not self._open:
                 self.note(lambda seq, prev: Stop(at_ns=self._clock(), prev=prev, reason="shutdown", seq=seq))
-                self._flush_all()
+                await self._flush_all()
             await self._sync_all()
         if self.dead is None:
             self._end(OSError(errno.ESHUTDOWN, "the journal is closed"))
@@ -379,6 +456,9 @@ class Recorder:
         self._threads.shutdown()
         self._journal.close()
 
-    def _flush_all(self) -> None:
-        while self._entries:
-            self._flush()
+    async def _flush_all(self) -> None:
+        while self._entries or self._write is not None:
+            if self._write is not None:
+                await asyncio.wait([self._write])
+            else:
+                self._flush()

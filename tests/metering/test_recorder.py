@@ -28,8 +28,13 @@ class CountingJournal(Journal):
         super().__init__(*args, **kwargs)
         self.writes: list[tuple[int, int]] = []  # first seq, lines
         self.fails = False
+        self.threads: list[str] = []
+        self.let_go = threading.Event()
+        self.let_go.set()
 
     def write(self, data: bytes, first_seq: int, hour: int) -> None:
+        self.threads.append(threading.current_thread().name.partition("_")[0])
+        assert self.let_go.wait(DEADLINE_S)
         if self.fails:
             raise OSError(28, "No space left on device")
         super().write(data, first_seq, hour)
@@ -434,6 +439,191 @@ def test_entries_waiting_when_a_sync_fails_are_failed_then(tmp_path: pathlib.Pat
             assert w.recorder.seq == 1
 
     run(scenario)
+
+
+# A slow disk
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every write counts as slow, and none as quick."""
+    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
+    monkeypatch.setattr(recorder, "QUICK_WRITE_NS", 0)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_slow_disk_is_written_by_a_thread_one_turn_at_a_time(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            w.journal.let_go.clear()
+            first = w.append(journals.admitted("a"))
+            await turn()
+            later = await w.append_all(journals.admitted("b"), journals.call("a"))
+            await w.until(lambda: w.journal.threads == ["MainThread", "journal"])
+            assert (first.seen, w.recorder.seq, w.recorder.open_calls) == ([], 1, 0)
+            w.journal.let_go.set()
+            await w.until(lambda: later[1].seen != [])
+            assert [(waiter.seen, waiter.file_lines) for waiter in (first, *later)] == [
+                (["written"], 2),
+                (["written"], 4),
+                (["written"], 4),
+            ]
+            assert w.journal.writes == [(1, 1), (2, 1), (3, 2)]
+            assert w.fold.turns == [1, 2, 4]
+            await w.until(lambda: w.recorder.synced_seq == 4)
+        assert w.reports == []
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_turn_without_a_line_needs_no_thread(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, bytes_max=1) as w:
+            (refused,) = await w.append_all(journals.refused())
+            assert (refused.seen, w.journal.threads) == (["written"], ["MainThread"])
+
+    run(scenario)
+
+
+def test_a_disk_that_has_recovered_is_written_by_the_loop_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
+    monkeypatch.setattr(recorder, "QUICK_WRITE_NS", DEADLINE_S * NS_PER_S)
+    monkeypatch.setattr(recorder, "QUICK_WRITES", 3)
+
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            monkeypatch.setattr(recorder, "SLOW_WRITE_NS", DEADLINE_S * NS_PER_S)
+            for _ in range(6):
+                waiter = w.append(journals.tick())
+                await w.until(lambda waiter=waiter: waiter.seen != [])
+            assert w.journal.threads == ["MainThread", *["journal"] * 3, *["MainThread"] * 3]
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_write_that_fails_in_its_thread_fails_the_turn_and_all_after_it(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            w.journal.fails = True
+            w.journal.let_go.clear()
+            first = w.append(journals.tick())
+            await turn()
+            (later,) = await w.append_all(journals.tick())
+            w.journal.let_go.set()
+            await w.until(lambda: later.seen != [])
+            assert first.seen == later.seen == ["failed: No space left on device"]
+            assert w.order[-2:] == [first, later]
+            assert (w.recorder.seq, w.recorder.has_room()) == (1, False)
+        assert [error.errno for error in w.died] == [28]
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_sync_that_fails_beside_a_slow_write_is_one_death(
+    tmp_path: pathlib.Path, slow_sync: SlowSync
+) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            slow_sync.let_go.clear()
+            slow_sync.error = OSError(5, "Input/output error")
+            noted = w.append(journals.tick())
+            await w.until(lambda: w.recorder._sync is not None)
+            assert noted.seen == ["written"]
+            w.journal.let_go.clear()
+            (waiter,) = await w.append_all(journals.tick())
+            slow_sync.let_go.set()
+            await w.until(lambda: w.died != [])
+            assert waiter.seen == []
+            w.journal.let_go.set()
+            await w.until(lambda: waiter.seen != [])
+            assert waiter.seen == ["failed: Input/output error"]
+        assert [error.errno for error in w.died] == [5]
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_nothing_is_synced_while_a_thread_writes(tmp_path: pathlib.Path, slow_sync: SlowSync) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, fsync_interval_ms=1) as w:
+            await w.until(lambda: "sync" not in w.recorder._timers)
+            w.recorder._schedule_sync()
+            w.journal.let_go.clear()
+            await w.append_all(journals.tick())
+            count = slow_sync.count
+            await w.until(lambda: "sync" not in w.recorder._timers)
+            assert (w.recorder._sync, slow_sync.count) == (None, count)
+            w.journal.let_go.set()
+            await w.until(lambda: w.recorder.synced_seq == 2)
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_stop_waits_for_the_thread_that_writes(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            w.journal.let_go.clear()
+            waiter = w.append(journals.tick(), lambda: w.recorder.note(journals.tick()))
+            await turn()
+            stopping = asyncio.create_task(w.recorder.stop())
+            await turn()
+            assert not stopping.done()
+            w.journal.let_go.set()
+            await stopping
+            assert waiter.seen == ["written"]
+        assert w.directory().complete
+        assert w.recorder.seq == 4
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_write_begun_while_stop_syncs_is_waited_for(tmp_path: pathlib.Path, slow_sync: SlowSync) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            slow_sync.let_go.clear()
+            w.append(journals.tick())
+            await w.until(lambda: w.recorder._sync is not None)
+            stopping = asyncio.create_task(w.recorder.stop())
+            await turn()
+            early = w.append(journals.tick())
+            await w.until(lambda: early.seen == ["written"])
+            w.journal.let_go.clear()
+            (late,) = await w.append_all(journals.tick())
+            slow_sync.let_go.set()
+            await w.until(lambda: w.recorder._sync is None)
+            await turn()
+            w.journal.let_go.set()
+            await stopping
+            assert late.seen == ["written"]
+        assert w.directory().complete
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_room_is_kept_for_what_a_thread_writes(tmp_path: pathlib.Path) -> None:
+    room = 3 * recorder.ADMISSION_BYTES
+
+    async def scenario() -> None:
+        async with world(tmp_path, bytes_max=room) as w:
+            w.journal.let_go.clear()
+            await w.append_all(journals.admitted("a"))
+            assert w.recorder.has_room()
+            await w.append_all(journals.admitted("b"))
+            assert not w.recorder.has_room()
+            w.journal.let_go.set()
+
+    run(scenario)
+
+
+# Start
 
 
 def test_a_start_that_cannot_be_written_is_an_error(tmp_path: pathlib.Path) -> None:
