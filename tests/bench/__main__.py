@@ -23,7 +23,7 @@ from tests.bench import figures, measure, missing, ours, proc, report, targets
 from tests.bench.cache import CACHE, OUT, build
 from tests.bench.process import BenchError, prepare
 from tests.bench.samples import DIRECT, OURS, Sample
-from tests.bench.scenarios import SCENARIOS
+from tests.bench.scenarios import MODELS, SCENARIOS
 from tests.bench.targets import Target
 
 REPETITIONS = 3
@@ -122,13 +122,13 @@ def look(found: list[Target]) -> missing.Seen | None:
     for target in found:
         if target.books is None:
             continue
-        counted = ours.wait_folded(target.port, target.books.records)
-        used = ours.config(target.port, 1, pathlib.Path("state"), targets.MODELS)
+        counted = ours.wait_folded(target.port, target.books)
+        used = ours.config(target.port, 1, pathlib.Path("state"), MODELS)
         seen = missing.Seen(
             keys_known=frozenset(known_keys()),
             keys_used=frozenset(missing.paths(used)),
             record=target.books.last_record,
-            records=target.books.records,
+            records=target.books.records + target.books.refused,
             counted=counted,
             lag=0,
         )

@@ -18,6 +18,7 @@ from tests.bench.process import BenchError, ask, eventually
 KEY = "wb-" + "0123456789abcdef" * 4
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 FOLDED_S = 15.0
+REFUSED = "refused before admission"
 COMMAND = [sys.executable, "-m", "gateway.cli", "serve", "-c"]
 ENV = {"PYTHONPATH": str(ROOT)}
 
@@ -88,17 +89,19 @@ class Books:
         self._journal = state_dir / "journal"
         self._read: dict[pathlib.Path, int] = {}
         self.records = 0
+        self.refused = 0
         self.last_record: dict[str, object] = {}
 
     def count(self) -> dict[str, int]:
-        """Records that were added since the last time, by outcome; refusals as `refused before admission`."""
+        """Records that were added since the last time, by outcome; refusals as REFUSED."""
         found: dict[str, int] = {}
         for line in self._new_lines():
             kind = re.search(rb'"kind":"(call|refused)"', line)
             if kind is None:
                 continue
             if kind[1] == b"refused":
-                outcome = "refused before admission"
+                outcome = REFUSED
+                self.refused += 1
             else:
                 self.records += 1
                 self.last_record = json.loads(line)
@@ -123,18 +126,19 @@ def sample(page: str, name: str) -> float:
     return sum(map(float, values))
 
 
-def wait_folded(port: int, records: int) -> int:
-    """Until the metrics have counted every record and the ledger holds all of them. Raises BenchError.
+def wait_folded(port: int, books: Books) -> int:
+    """Until the metrics have counted every line of the books, and the ledger holds all of them.
 
-    returns: the calls that the metrics have counted.
+    returns: what the metrics have counted. Raises BenchError.
     """
-    headers = {"authorization": f"Bearer {KEY}"}
+    expected = books.records + books.refused
 
-    def folded() -> bool:
-        status, answer = ask(port, "GET", "/metrics", headers=headers)
+    def counted() -> int:
+        status, answer = ask(port, "GET", "/metrics", headers={"authorization": f"Bearer {KEY}"})
         page = answer.decode()
-        lag = sample(page, "weighbridge_ledger_lag_records")
-        return status == 200 and lag == 0 and sample(page, "weighbridge_calls_total") == records
+        settled = status == 200 and sample(page, "weighbridge_ledger_lag_records") == 0
+        return int(sample(page, "weighbridge_calls_total")) if settled else 0
 
-    eventually(folded, within_s=FOLDED_S, what=f"{records} records in metrics and ledger")
-    return records
+    what = f"{expected} lines in metrics and ledger"
+    eventually(lambda: counted() == expected, within_s=FOLDED_S, what=what)
+    return expected

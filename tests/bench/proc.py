@@ -76,6 +76,14 @@ def cpu_ns(pid: int) -> int:
     return total
 
 
+def waited_ns(pid: int) -> int:
+    """That its first thread could have run and had no processor; 0 if it has ended."""
+    try:
+        return int((PROC / str(pid) / "schedstat").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def pss_kib(pid: int) -> int:
     """Its memory, its part of what is shared; 0 if it has ended."""
     return _rollup_kib(pid, "Pss:")

@@ -57,6 +57,12 @@ SCENARIOS = {
 }
 
 
+FAILING_MODEL, CUT_MODEL = "m-64-0-1", "m-64-20-2"
+"""The mock answers the first with a status 500, and closes streams of the second after half their tokens."""
+
+MODELS = sorted({scenario.model for scenario in SCENARIOS.values()} | {FAILING_MODEL, CUT_MODEL})
+
+
 def body(scenario: Scenario) -> bytes:
     """The request's body: one size for all that is not streamed."""
     question = "Explain why the sky is blue. " * 12

@@ -22,10 +22,9 @@ from tests.bench.process import (
     running,
 )
 from tests.bench.samples import DIRECT, OURS
-from tests.bench.scenarios import COMPARED, SCENARIOS, body
+from tests.bench.scenarios import COMPARED, MODELS, SCENARIOS, body
 
 READY_S = 90.0
-MODELS = sorted({scenario.model for scenario in SCENARIOS.values()})
 
 
 class Target(NamedTuple):

@@ -2,8 +2,8 @@
  *
  *     mock MODEL...    binds a free port, prints it on a line of its own, serves until killed
  *
- * POST anything: the body's "model" says what is answered. m-N-P: N tokens, P milliseconds between events
- * (0: as fast as the socket takes them).
+ * POST anything: the body's "model" says what is answered. m-N-P or m-N-P-F: N tokens, P milliseconds between
+ * events (0: as fast as the socket takes them), F a fault: 1 a status 500, 2 a stream cut after half its tokens.
  *     "stream":true    a role chunk, N content chunks, a finish chunk, a usage chunk if the body asks for it
  *                      ("include_usage"), [DONE]; one HTTP chunk and one write() an event, as vLLM under
  *                      uvicorn writes them; the last three follow each other without a pause
@@ -30,12 +30,13 @@
 enum { FDS_MAX = 65536, WHEEL_SLOTS = 4096, READ_BYTES = 64 * 1024, EVENT_BYTES_MAX = 1024, MODELS_MAX = 16 };
 enum event_kind { ROLE, CONTENT, FINISH, USAGE, DONE, EVENT_KINDS };
 enum list { NO_LIST, FAST, WHEEL };
+enum fault { NO_FAULT, STATUS_500, CUT };
 
 typedef struct connection {
     int fd;
     char *request;                       /* what was read and not yet answered */
     int length, capacity, needed;        /* needed: bytes of the whole request, once its head was read */
-    int streaming, tokens, next, pace_ms, usage;
+    int streaming, tokens, next, pace_ms, usage, fault;
     char *unsent;                        /* what the socket did not take */
     int unsent_length, unsent_offset, waits_for_room;
     long due_ms;
@@ -49,8 +50,8 @@ static connection wheel[WHEEL_SLOTS];    /* heads of the lists of paced streams,
 static int epoll, paced;
 static long now_ms, wheel_ms;
 
-static char completion[2048], models[8192], event[EVENT_KINDS][EVENT_BYTES_MAX];
-static int completion_length, models_length, event_length[EVENT_KINDS];
+static char completion[2048], failure[512], models[8192], event[EVENT_KINDS][EVENT_BYTES_MAX];
+static int completion_length, failure_length, models_length, event_length[EVENT_KINDS];
 
 #define ID "chatcmpl-4f0c2a9b7d6e41e88a3b5c1d2e3f4a5b"
 #define SERVED "meta-llama/Llama-3.1-8B-Instruct"
@@ -68,6 +69,10 @@ static const char COMPLETION_BODY[] =
     "\"service_tier\":null,\"system_fingerprint\":null,\"usage\":{\"prompt_tokens\":25,\"total_tokens\":89,"
     "\"completion_tokens\":64,\"prompt_tokens_details\":null},\"prompt_logprobs\":null,\"prompt_token_ids\":null,"
     "\"kv_transfer_params\":null}";
+static const char FAILURE_BODY[] =
+    "{\"error\":{\"message\":\"EngineCore encountered an issue.\",\"type\":\"InternalServerError\",\"param\":null,"
+    "\"code\":500}}";
+
 static long clock_ms(void)
 {
     struct timespec t;
@@ -77,10 +82,10 @@ static long clock_ms(void)
 
 /* -- what is answered ---------------------------------------------------------------------------------- */
 
-static int sized(char *into, const char *body)
+static int sized(char *into, const char *status, const char *body)
 {
-    return sprintf(into, "HTTP/1.1 200 OK\r\n" DATE "content-length: %zu\r\ncontent-type: application/json\r\n\r\n%s",
-                   strlen(body), body);
+    return sprintf(into, "HTTP/1.1 %s\r\n" DATE "content-length: %zu\r\ncontent-type: application/json\r\n\r\n%s",
+                   status, strlen(body), body);
 }
 
 static void prepare_event(enum event_kind kind, const char *payload)
@@ -106,12 +111,13 @@ static void prepare_models(char **names, int count)
                            "%s{\"id\":\"%.63s\",\"object\":\"model\",\"created\":1795800000,\"owned_by\":\"vllm\","
                            "\"parent\":null,\"max_model_len\":8192}", i ? "," : "", names[i]);
     sprintf(body + length, "]}");
-    models_length = sized(models, body);
+    models_length = sized(models, "200 OK", body);
 }
 
 static void prepare(void)
 {
-    completion_length = sized(completion, COMPLETION_BODY);
+    completion_length = sized(completion, "200 OK", COMPLETION_BODY);
+    failure_length = sized(failure, "500 Internal Server Error", FAILURE_BODY);
     prepare_delta(ROLE, "{\"role\":\"assistant\",\"content\":\"\"}", "null");
     prepare_delta(CONTENT, "{\"content\":\" token\"}", "null");
     prepare_delta(FINISH, "{\"content\":\"\"}", "\"stop\"");
@@ -217,12 +223,14 @@ static enum event_kind kind_of(const connection *c, int index)
 }
 
 /* Writes what is due: one event, and the end of the stream behind the last token.
- * returns: 0 more to come, 1 waits for room, 2 the stream is out, -1 the client has gone */
+ * returns: 0 more to come, 1 waits for room, 2 the stream is out, -1 the client has gone, or is to be left */
 static int pump(connection *c)
 {
     char bytes[8192];
     int length = 0, result;
     enum event_kind kind;
+    if (c->fault == CUT && c->next > c->tokens / 2)
+        return -1;
     if (c->next == 0) {
         memcpy(bytes, STREAM_HEAD, sizeof STREAM_HEAD - 1);
         length = sizeof STREAM_HEAD - 1;
@@ -258,15 +266,19 @@ static void answer(connection *c)
     char *model = memmem(body, length, "\"model\"", 7);
     c->tokens = 64;
     c->pace_ms = 0;
+    c->fault = NO_FAULT;
     if (model)
-        sscanf(model + 7 + strspn(model + 7, " :\""), "m-%d-%d", &c->tokens, &c->pace_ms);
+        sscanf(model + 7 + strspn(model + 7, " :\""), "m-%d-%d-%d", &c->tokens, &c->pace_ms, &c->fault);
     streamed = is_true(body, length, "\"stream\"");
     c->usage = memmem(body, length, "include_usage", 13) != NULL;
     memmove(c->request, c->request + c->needed, c->length - c->needed);
     c->length -= c->needed;
     c->needed = 0;
-    if (get || !streamed) {
-        if (put(c, get ? models : completion, get ? models_length : completion_length) < 0)
+    if (get || !streamed || c->fault == STATUS_500) {
+        int put_out = get                      ? put(c, models, models_length)
+                      : c->fault == STATUS_500 ? put(c, failure, failure_length)
+                                               : put(c, completion, completion_length);
+        if (put_out < 0)
             drop(c);
         return;
     }
