@@ -82,6 +82,11 @@ class StreamReader(abc.ABC):
         return b"".join(self._end)
 
     @property
+    def sequence(self) -> int:
+        """The number that the next event of the stream has, where its format numbers them; 0 elsewhere."""
+        return 0
+
+    @property
     def usage_final(self) -> bool:
         """`usage` is of the whole answer, as far as the backend tells it at all."""
         return self.done or self._usage_at_finish

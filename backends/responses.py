@@ -4,6 +4,7 @@ The end is `response.completed` (vLLM's, also of an answer that was cut) or `res
 the model has begun (`response.created` and the like) does not commit. A failed response is an error.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -11,11 +12,14 @@ import msgspec
 from backends import counts, dialects
 from backends.dialects import ErrorShape
 from backends.reader import StreamReader, decoded
+from backends.sse import EVENT_BYTES_MAX
 
 _BEFORE_THE_ANSWER = frozenset({"response.created", "response.queued", "response.in_progress"})
 _LAST = frozenset({"response.completed", "response.incomplete"})
 _FAILED = frozenset({"error", "response.failed"})
 
+_NUMBER = re.compile(rb'"sequence_number": ?(\d{1,15})\b')
+"""Of an event. In the text of a delta its quotes would be escaped."""
 _NAMED, _DELTA, _NOTHING = b"event: response.", b".delta\ndata: {", b'"delta":""'
 
 
@@ -32,16 +36,28 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 class ResponsesReader(StreamReader):
     """Reads the events of one response. finish_reasons: its status, or why it is incomplete."""
 
-    __slots__ = ()
+    __slots__ = ("_latest", "_latest_end")
+
+    def __init__(self, *, strip_usage: bool, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
+        super().__init__(strip_usage=strip_usage, event_bytes_max=event_bytes_max)
+        self._latest, self._latest_end = b"", 0  # holds the latest event, and where that ends
+
+    @property
+    def sequence(self) -> int:
+        numbers = _NUMBER.findall(self._latest, 0, self._latest_end)
+        return int(numbers[-1]) + 1 if numbers else 0
 
     def _skim(self, data: bytes, at: int) -> int:
         """An event that is called a delta holds one."""
+        begin = at
         while data.startswith(_NAMED, at):
             end = data.find(b"\n\n", at)
             if end < 0 or data.find(_DELTA, at, end) < 0 or data.find(_NOTHING, at, end) >= 0:
                 break
             self.counted += 1
             at = end + 2
+        if at > begin:
+            self._latest, self._latest_end = data, at
         return at
 
     def _take_event(self, data: bytes, raw: bytes, out: list[bytes]) -> None:
@@ -51,7 +67,9 @@ class ResponsesReader(StreamReader):
             event = _lenient_event(decoded(data))
         if event.type in _FAILED or event.error:
             self.error = _error_of(event, data)
-        elif event.type in _LAST:
+            return
+        self._latest, self._latest_end = data, len(data)
+        if event.type in _LAST:
             self._note_response(decoded(event.response or b""))
             self.committed = self.done = True
             self._hold(raw)

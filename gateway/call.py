@@ -621,7 +621,9 @@ class Call:
 
     def _error_event(self, error: GatewayError) -> bytes:
         """An error as the stream's last event; half an event that has gone out is ended first."""
-        return (b"\n\n" if self._torn else b"") + errors.error_event(error, self.facts.operation.errors)
+        sequence = self._reader.sequence if self._reader is not None else 0
+        event = errors.error_event(error, self.facts.operation.errors, sequence=sequence)
+        return (b"\n\n" if self._torn else b"") + event
 
     def _answer(self, error: GatewayError) -> Actions:
         head, body = heads.error(error, self.facts)

@@ -221,14 +221,15 @@ def error_body(error: GatewayError, shape: Shape = Shape.OPENAI) -> bytes:
     return msgspec.json.encode({"error": _fields(error)})
 
 
-def error_event(error: GatewayError, shape: Shape = Shape.OPENAI) -> bytes:
-    """The same as an SSE event, for a stream whose head is long sent."""
+def error_event(error: GatewayError, shape: Shape = Shape.OPENAI, *, sequence: int = 0) -> bytes:
+    """The same as an SSE event, for a stream whose head is long sent. sequence: its number, where they have one."""
     match shape:
         case Shape.ANTHROPIC:
             return b"event: error\ndata: " + error_body(error, shape) + b"\n\n"
         case Shape.RESPONSES:  # their clients look for `error`, their schema has the fields at the top
             fields = {"message": error.message, "param": error.param, "code": error.code}
-            body = msgspec.json.encode({"type": "error", **fields, "error": _fields(error)})
+            more = {"sequence_number": sequence, "error": _fields(error)}
+            body = msgspec.json.encode({"type": "error", **fields, **more})
             return b"event: error\ndata: " + body + b"\n\n"
     return b"data: " + error_body(error) + b"\n\n"
 

@@ -231,16 +231,30 @@ REFUSED = {
     "unknown model": (ASK | {"model": "nope"}, {}, 404),
     "wrong key": (ASK, {"authorization": "Bearer wb-nope"}, 401),
     "not json": (ASK, {"content-type": "text/plain"}, 415),
-    "too many tokens": (ASK | {"max_tokens": 5000}, {}, 400),
+    "a model that is no name": (ASK | {"model": 7}, {}, 400),
+}
+LENGTHS = {
+    "/v1/chat/completions": "max_completion_tokens",
+    "/v1/completions": "max_tokens",
+    "/v1/responses": "max_output_tokens",
 }
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("case", REFUSED)
-def test_refusals_are_errors_as_the_schema_says(relayed: Relayed, case: str) -> None:
+def test_refusals_are_errors_as_the_schema_says(relayed: Relayed, case: str, path: str) -> None:
     body, headers, status = REFUSED[case]
-    answer = relayed.gateway.post("/v1/chat/completions", body, **headers)
+    answer = relayed.gateway.post(path, body, **headers)
     assert answer.status == status
     assert violations(ERROR, json.loads(answer.read())) == set()
+
+
+@pytest.mark.parametrize("path", LENGTHS)
+def test_too_many_tokens_are_an_error_that_names_the_field(relayed: Relayed, path: str) -> None:
+    answer = relayed.gateway.post(path, {"model": MODEL, LENGTHS[path]: 5000})
+    body = json.loads(answer.read())
+    assert (answer.status, body["error"]["param"]) == (400, LENGTHS[path])
+    assert violations(ERROR, body) == set()
 
 
 def test_pages_that_are_not_there_are_errors_as_the_schema_says(relayed: Relayed) -> None:
@@ -267,6 +281,18 @@ def test_an_error_in_a_stream_is_an_error_as_the_schema_says(relayed: Relayed) -
     events = captures.events(answer.read())
     (error,) = (json.loads(data) for data in events if b'"error"' in data)
     assert violations(ERROR, error) == set()
+
+
+def test_an_error_in_a_stream_of_a_response_is_an_event_of_it(relayed: Relayed) -> None:
+    """And it is what clients look for: they know an error by its field `error`."""
+    recorded_events = captures.streams(captures.VLLM_APIS)["responses_stream"].split(b"\n\n")[:6]
+    whole = chunked(*(event + b"\n\n" for event in recorded_events))
+    relayed.backend.script[:] = [whole.removesuffix(b"0\r\n\r\n") + b"garbage\r\n"]
+    answer = relayed.gateway.post("/v1/responses", {"model": MODEL, "input": "hi", "stream": True})
+    *_, last = captures.events(answer.read())
+    error = json.loads(last)
+    assert violations(EVENT, error) == set()
+    assert violations(ERROR, {"error": error["error"]}) == set()
 
 
 def test_models_are_as_the_schema_says(relayed: Relayed) -> None:
