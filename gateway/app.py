@@ -38,12 +38,13 @@ from gateway.config import Config
 from gateway.config_load import backend_keys, instances_csv
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
-from gateway.openai_api import OpenAIApi, ServedModel, Targets, Tier
+from gateway.openai_api import OpenAIApi
 from gateway.operations import OPERATIONS
 from gateway.ops import Ops
 from gateway.queueing import Seats, share
 from gateway.relay import Services
 from gateway.routing import Target
+from gateway.targets import ServedModel, Targets, Tier
 from metering import journal as journals
 from metering.journal import Journal
 from metering.logs import log

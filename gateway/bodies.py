@@ -24,7 +24,18 @@ def check(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
 
     JSON only: a browser can send text/plain across sites without asking. Without a content-type it is taken for JSON.
     """
-    media, _, params = headers.get(b"content-type", b"application/json").partition(b";")
+    kind = headers.get(b"content-type", b"application/json")
+    if kind != b"application/json":
+        _check_kind(kind)
+    if b"content-encoding" in headers:
+        is_packed(headers)
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > bytes_max:
+        raise too_large(bytes_max)
+
+
+def _check_kind(kind: bytes) -> None:
+    media, _, params = kind.partition(b";")
     if media.strip().lower() != b"application/json":
         raise WrongMediaType("content-type must be application/json")
     for param in params.split(b";"):
@@ -34,10 +45,6 @@ def check(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
             b"utf8",
         ):
             raise WrongMediaType("the charset must be utf-8")
-    is_packed(headers)
-    length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > bytes_max:
-        raise too_large(bytes_max)
 
 
 def is_packed(headers: Mapping[bytes, bytes]) -> bool:

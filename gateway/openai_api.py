@@ -17,46 +17,28 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from backends.health import Hold
-from backends.registry import Registry
 from gateway import bodies, errors, plain, relay, routing
 from gateway.auth import Keys, Principal
 from gateway.bounds import Patience
-from gateway.call import Call, Limits
+from gateway.call import Call
 from gateway.config import Bounds
 from gateway.errors import GatewayError
 from gateway.events import Headers
 from gateway.operations import OPERATIONS, Operation
 from gateway.plain import PlainClient, read_body
-from gateway.queueing import Seats
 from gateway.relay import Client, Relay, Services
-from gateway.routing import TOO_LONG, Busy, Target, View
+from gateway.routing import TOO_LONG
 from gateway.tally import Facts
+from gateway.targets import ServedModel, Targets
 from gateway.wire import Ask, read_ask
 from metering import record
 from metering.logs import log
 from metering.record import Refused
-from metering.units import NS_PER_S
 
 logger = logging.getLogger("weighbridge.api")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """Backends tried together, by name."""
-
-    backends: tuple[str, ...]
-
-
-class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model this gateway serves: its id and names, the tiers, and the deadlines of its calls."""
-
-    id: str
-    owner: str | None
-    tiers: tuple[Tier, ...]
-    limits: Limits
 
 
 class OpenAIApi:
@@ -71,7 +53,7 @@ class OpenAIApi:
         services: Services,
         keys: Keys,
         models: Mapping[str, ServedModel],
-        targets: "Targets",
+        targets: Targets,
         created_s: int,
         bounds: Bounds,
     ) -> None:
@@ -139,7 +121,7 @@ class OpenAIApi:
         if served is None:
             raise errors.ModelNotFound(f"the model {_shown(ask.model)} does not exist here", param="model")
         visit.model = served.id
-        plan = self._plan(served, ask)
+        plan = self._plan(served, ask, received_ns)
         names = [candidate.target.name for candidate in plan.able]
         if self._services.seats.full(served.id, names):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
@@ -172,12 +154,12 @@ class OpenAIApi:
         )
         return Relay(self._services, Call(facts, plan, served.limits), request, client)
 
-    def _plan(self, served: ServedModel, ask: Ask) -> routing.Plan:
-        views = self._targets.views(served, self._services.clock())
-        plan = routing.plan(views, max_tokens=ask.max_tokens)
+    def _plan(self, served: ServedModel, ask: Ask, now_ns: int) -> routing.Plan:
+        plan = self._targets.plan(served, ask.max_tokens, now_ns)
         if plan.able:
             return plan
         if plan.left_out and all(left.reason == TOO_LONG for left in plan.left_out):
+            views = self._targets.views(served, now_ns)
             longest = max(view.target.max_model_len or 0 for view in views)
             # In vLLM's words, by which client libraries know the case.
             raise errors.ContextTooLong(
@@ -238,45 +220,6 @@ class OpenAIApi:
             "owned_by": served.owner or "weighbridge",
             "max_model_len": max(known) if known else None,
         }
-
-
-class Targets:
-    """What is known now of every backend, as calls of each model see it."""
-
-    def __init__(self, registry: Registry, seats: Seats) -> None:
-        self._registry = registry
-        self._seats = seats
-        self._targets: dict[tuple[str, str], Target] = {}
-
-    def set(self, model: str, target: Target) -> None:
-        """Replace what is known of a backend for the calls of a model."""
-        self._targets[model, target.name] = target
-
-    def views(self, served: ServedModel, now_ns: int) -> Sequence[View]:
-        """The backends of a model with this worker's load on them, tier by tier. now_ns: monotonic."""
-        views = []
-        for number, tier in enumerate(served.tiers):
-            for name in tier.backends:
-                entry = self._registry.entries[name]
-                target = self._targets[served.id, name]
-                if target.cold != entry.cold:
-                    target = msgspec.structs.replace(target, cold=entry.cold)
-                hold = entry.held(now_ns)
-                views.append(
-                    View(
-                        target=target,
-                        tier=number,
-                        state=entry.health.state,
-                        in_flight=self._seats.taken(name),
-                        cap=self._seats.cap(name),
-                        busy=None if hold is None else _busy(hold, now_ns),
-                    )
-                )
-        return views
-
-
-def _busy(hold: Hold, now_ns: int) -> Busy:
-    return Busy(status=hold.status, retry_after_s=-((now_ns - hold.until_ns) // NS_PER_S))
 
 
 class Visit(msgspec.Struct, kw_only=True):
@@ -345,12 +288,15 @@ def credentials(request: StarletteRequest) -> tuple[bytes | None, bytes | None]:
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
     """The client's own id if it is a plain one, else a new one."""
-    given = headers.get(b"x-request-id", b"")
-    return given.decode() if _REQUEST_ID.fullmatch(given) else f"req-{secrets.token_hex(12)}"
+    given = headers.get(b"x-request-id")
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given.decode()
+    return f"req-{secrets.token_hex(12)}"
 
 
 def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
-    match = _TRACEPARENT.fullmatch(headers.get(b"traceparent", b""))
+    given = headers.get(b"traceparent")
+    match = _TRACEPARENT.fullmatch(given) if given is not None else None
     return match[1].decode() if match else None
 
 
@@ -360,7 +306,8 @@ def _headers_up(visit: Visit) -> Headers:
     up = [(b"x-request-id", visit.request_id.encode())]
     if _trace_id(headers) is not None:
         up.append((b"traceparent", headers[b"traceparent"]))
-    up += [(name, headers[name]) for name in visit.operation.headers if name in headers]
+    if visit.operation.headers:
+        up += [(name, headers[name]) for name in visit.operation.headers if name in headers]
     return up
 
 

@@ -17,7 +17,8 @@ from starlette.routing import Route
 from backends.health import State
 from backends.registry import Registry
 from gateway.auth import Keys
-from gateway.openai_api import ServedModel, credentials, json_response
+from gateway.openai_api import credentials, json_response
+from gateway.targets import ServedModel
 from metering import metrics
 from metering.pages import PageError
 from metering.recorder import Recorder

@@ -1,7 +1,7 @@
 """Which backends can serve a call, in which order, and what follows a failure. Pure."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -96,7 +96,7 @@ def plan(views: Sequence[View], *, max_tokens: int | None) -> Plan:
         if reason is BUSY and view.busy is not None:
             busy.append(view.busy)
     if len(able) > 1:
-        able.sort(key=lambda view: (view.tier, _load(view), view.target.name))
+        able.sort(key=lambda view: (view.tier, load(view.in_flight, view.cap), view.target.name))
     first_tier = able[0].tier if able else 0
     before = [view for view in views if view.tier < first_tier] if first_tier else []
     unable = why_not(before[0], max_tokens) if before else None
@@ -118,8 +118,15 @@ def why_not(view: View, max_tokens: int | None) -> str | None:
     return BUSY if view.busy is not None else None
 
 
-def _load(view: View) -> float:
-    return view.in_flight / view.cap if view.cap else float(view.in_flight)
+def load(in_flight: int, cap: int | None) -> float:
+    """How full a backend is: the share of its seats that are taken; without a cap, how many calls it has."""
+    return in_flight / cap if cap else float(in_flight)
+
+
+def by_load(plan: Plan, load_of: Callable[[str], float]) -> Plan:
+    """The plan as `plan` would order it under another load."""
+    able = sorted(plan.able, key=lambda one: (one.tier, load_of(one.target.name), one.target.name))
+    return msgspec.structs.replace(plan, able=tuple(able))
 
 
 class Course:
