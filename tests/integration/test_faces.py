@@ -43,6 +43,8 @@ DONE = b"data: [DONE]\n\n"
 STREAM = chunked(ROLE, HELLO, FINISH, USAGE_EVENT, DONE)
 ASK = {"model": "cheap", "messages": [{"role": "user", "content": "hi"}]}
 ASK_STREAM = ASK | {"stream": True}
+COUNTED_PUSD = len(json.dumps(ASK_STREAM)) // 4 * 1_000_000 + 2_000_000
+"""Of a stream that was cut behind HELLO: its prompt by its bytes, one token seen."""
 
 
 class Fleet:
@@ -223,11 +225,8 @@ def test_after_the_commit_point_there_is_no_second_voice(fleet: Fleet) -> None:
     assert error["error"]["code"] == "backend_failed"
     assert fleet.b.asked == fleet.gpu.asked == []
     record = fleet.record(answer)
-    assert (record["outcome"], record["cost_pusd"], record["unpriced_reason"]) == (
-        "backend_failed",
-        None,
-        "usage_unknown",
-    )
+    assert (record["outcome"], record["usage"]["source"]) == ("backend_failed", "counted")
+    assert record["cost_pusd"] == COUNTED_PUSD
 
 
 def test_a_backend_that_stalls_before_its_first_event_is_left(fleet: Fleet) -> None:
@@ -310,11 +309,8 @@ def test_a_client_that_leaves_frees_the_backend(fleet: Fleet) -> None:
     answer.close()
     assert seen.wait(5)
     record = fleet.record(answer)
-    assert (record["outcome"], record["usage"]["source"], record["cost_pusd"]) == (
-        "client_gone",
-        "unknown",
-        None,
-    )
+    assert (record["outcome"], record["usage"]["source"]) == ("client_gone", "counted")
+    assert record["cost_pusd"] == COUNTED_PUSD
 
 
 def test_a_dead_idle_connection_is_replaced_unseen(fleet: Fleet) -> None:
