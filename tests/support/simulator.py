@@ -47,6 +47,11 @@ class Running:
         body = json.dumps({"kind": kind, **fields}).encode()
         urllib.request.urlopen(self.url + "/_sim/fault", body, timeout=ANSWER_S_MAX).close()
 
+    def disarm(self) -> None:
+        """Take back the faults that no call had yet."""
+        request = urllib.request.Request(self.url + "/_sim/fault", method="DELETE")
+        urllib.request.urlopen(request, timeout=ANSWER_S_MAX).close()
+
     def value(self, sample: str) -> float:
         """Sum over a metric's samples, by name without labels."""
         lines = self.get("/metrics").splitlines()
