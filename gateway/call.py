@@ -54,6 +54,7 @@ from gateway.events import (
     Finish,
     Granted,
     Head,
+    Headers,
     HoldBack,
     Leave,
     Lost,
@@ -139,7 +140,7 @@ class Call:
 
     __slots__ = (
         "_asked_ns", "_body", "_body_bytes", "_busy", "_comment_ns", "_committed", "_course", "_due_ns", "_events_seen",
-        "_gone", "_number", "_opened", "_queue_deadline_ns", "_reader", "_result", "_stop", "_tally",
+        "_gone", "_number", "_opened", "_queue_deadline_ns", "_reader", "_result", "_silence_ns", "_stop", "_tally",
         "facts", "limits", "state", "total_deadline_ns",
     )  # fmt: skip
 
@@ -154,7 +155,8 @@ class Call:
         self._asked_ns = 0
         self._queue_deadline_ns = 0
         self._due_ns = _NEVER_NS
-        self._comment_ns = _NEVER_NS  # when a stream has been silent for too long
+        self._silence_ns = limits.keepalive_ns if facts.stream else 0  # the longest; 0: any
+        self._comment_ns = _NEVER_NS  # when the stream has been silent for too long
         self._reader: StreamReader | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -254,8 +256,8 @@ class Call:
 
     def _spoken(self, now_ns: int) -> None:
         """The client hears something, or begins to wait: from here its silence is counted."""
-        if self.limits.keepalive_ns and self.facts.stream:
-            self._comment_ns = now_ns + self.limits.keepalive_ns
+        if self._silence_ns:
+            self._comment_ns = now_ns + self._silence_ns
 
     def _keep_alive(self, now_ns: int) -> Actions:
         """A comment, so that nobody between here and the client takes the silence for an end."""
@@ -297,8 +299,7 @@ class Call:
     def _head(self, event: Head, now_ns: int) -> Actions:
         self._tally.status = event.status
         if 200 <= event.status < 300:
-            kind = next((value for name, value in event.headers if name == b"content-type"), b"")
-            if self.facts.stream and kind.lower().startswith(b"text/event-stream"):
+            if self.facts.stream and _is_event_stream(event.headers):
                 self._reader = reader_for(
                     self.facts.operation.answer,
                     strip_usage=not self.facts.include_usage,
@@ -649,6 +650,11 @@ class Call:
             self._tally.response_bytes += len(result.tail)
         end = tally.End(outcome=outcome, status=result.status, error_code=result.error_code, now_ns=now_ns)
         return self._tally.record(end, seq, prev)
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    kind = next((value for name, value in headers if name == b"content-type"), b"")
+    return kind.lower().startswith(b"text/event-stream")
 
 
 def _attempt_outcome(error: BackendError) -> AttemptOutcome:

@@ -60,7 +60,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The candidates, best first; those left out, each with its reason.
+    """The candidates, tier by tier and best first; those left out, each with its reason.
 
     unable: why a tier before the first candidate's has nobody able; None if it is the first tier.
     busy: the words of those left out because of them.
@@ -151,7 +151,7 @@ class Course:
 
     def set_out(self) -> None:
         """Open the lowest tier that has somebody to try, and those after a tier that is not waited for."""
-        self._base_tier = self._open_tier = min([candidate.tier for candidate in self._left])
+        self._base_tier = self._open_tier = self._left[0].tier
         while self.patience_ns == 0:
             self.spill()
 
@@ -162,9 +162,7 @@ class Course:
 
     def spill(self) -> None:
         """Open the next tier that has somebody to try."""
-        self._open_tier = min(
-            [candidate.tier for candidate in self._left if candidate.tier > self._open_tier]
-        )
+        self._open_tier = next(one.tier for one in self._left if one.tier > self._open_tier)
 
     def wants(self) -> tuple[str, ...]:
         """The backends of the open tiers, best first."""
@@ -173,8 +171,9 @@ class Course:
 
     def take(self, backend: str) -> Candidate:
         """Try this one: it is not wanted again."""
-        taken = next(candidate for candidate in self._left if candidate.target.name == backend)
-        self._left = tuple([candidate for candidate in self._left if candidate is not taken])
+        at = [candidate.target.name for candidate in self._left].index(backend)
+        taken = self._left[at]
+        self._left = self._left[:at] + self._left[at + 1 :]
         return taken
 
     def spilled(self, candidate: Candidate) -> bool:

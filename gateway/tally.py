@@ -119,17 +119,18 @@ class Tally(msgspec.Struct, kw_only=True):
         """Its slot time is over. error: a fixed phrase."""
         assert self.target is not None
         self.ended_ns = now_ns
+        offset_ns, first_ns = self.facts.wall_offset_ns, self.first_event_ns
         self.attempts.append(
             AttemptRecord(
                 backend=self.target.name,
-                ended_ns=self._wall(now_ns),
+                ended_ns=now_ns + offset_ns,
                 error=error,
-                first_event_ns=self._wall_or_none(self.first_event_ns),
+                first_event_ns=None if first_ns is None else first_ns + offset_ns,
                 instance_family=self.target.host.instance_family,
                 outcome=outcome,
                 reconnected=self.reconnected,
                 slot_ns=now_ns - self.started_ns,
-                started_ns=self._wall(self.started_ns),
+                started_ns=self.started_ns + offset_ns,
                 status=self.status,
                 usage=self.usage,
             )
@@ -144,14 +145,18 @@ class Tally(msgspec.Struct, kw_only=True):
 
     def ignored(self) -> tuple[str, ...]:
         """The parameters asked for that the serving hardware is documented not to apply."""
-        return dialects.ignored(self.target.host.instance_family, self.facts.keys) if self.target else ()
+        if not self.facts.keys or self.target is None:
+            return ()
+        return dialects.ignored(self.target.host.instance_family, self.facts.keys)
 
     def admitted(self, seq: int, prev: str) -> record.Admitted:
         """The `admitted` line."""
         facts = self.facts
+        offset_ns = facts.wall_offset_ns
+        admitted_ns = self.admitted_ns + offset_ns
         return record.Admitted(
-            admitted_ns=self._wall(self.admitted_ns),
-            at_ns=self._wall(self.admitted_ns),
+            admitted_ns=admitted_ns,
+            at_ns=admitted_ns,
             body_bytes=facts.body_bytes,
             call_id=facts.call_id,
             key_id=facts.key_id,
@@ -161,7 +166,7 @@ class Tally(msgspec.Struct, kw_only=True):
             params=facts.params,
             prev=prev,
             project=facts.project,
-            received_ns=self._wall(facts.received_ns),
+            received_ns=facts.received_ns + offset_ns,
             request_id=facts.request_id,
             seq=seq,
             stream=facts.stream,
@@ -173,30 +178,33 @@ class Tally(msgspec.Struct, kw_only=True):
     def record(self, end: End, seq: int, prev: str) -> CallRecord:
         """The fact of the call."""
         facts, target = self.facts, self.target
+        offset_ns = facts.wall_offset_ns
+        first_ns, last_ns = self.first_token_ns, self.last_token_ns
+        dispatched_ns, backend_ended_ns = self.dispatched_ns, self.ended_ns
         host = target.host if target else None
         slot_ns = self.attempts[-1].slot_ns if self.attempts else None
         priced = self._priced(slot_ns)
         return CallRecord(
-            admitted_ns=self._wall(self.admitted_ns),
-            at_ns=self._wall(end.now_ns),
+            admitted_ns=self.admitted_ns + offset_ns,
+            at_ns=end.now_ns + offset_ns,
             attempts=tuple(self.attempts),
             backend=target.name if target else None,
-            backend_ended_ns=self._wall_or_none(self.ended_ns),
+            backend_ended_ns=None if backend_ended_ns is None else backend_ended_ns + offset_ns,
             body_bytes=facts.body_bytes,
             call_id=facts.call_id,
             cost_pusd=priced.cost_pusd if priced else 0,
-            dispatched_ns=self._wall_or_none(self.dispatched_ns),
+            dispatched_ns=None if dispatched_ns is None else dispatched_ns + offset_ns,
             error_code=end.error_code,
             fallback_reason=self.fallback,
             finish_reasons=self.finish_reasons,
-            finished_ns=self._wall(end.now_ns),
-            first_token_ns=self._wall_or_none(self.first_token_ns),
+            finished_ns=end.now_ns + offset_ns,
+            first_token_ns=None if first_ns is None else first_ns + offset_ns,
             identity_digest=target.identity_digest if target else None,
             identity_source=host.identity_source if host else "unknown",
             instance_family=host.instance_family if host else None,
             instances=host.instances if host else (),
             key_id=facts.key_id,
-            last_token_ns=self._wall_or_none(self.last_token_ns),
+            last_token_ns=None if last_ns is None else last_ns + offset_ns,
             mended=self.mended,
             model=facts.model,
             model_requested=facts.model_requested,
@@ -206,7 +214,7 @@ class Tally(msgspec.Struct, kw_only=True):
             params=facts.params,
             params_ignored=self.ignored(),
             plan=record.Plan(
-                able=tuple(candidate.target.name for candidate in self.plan.able),
+                able=tuple([candidate.target.name for candidate in self.plan.able]),
                 left_out=self.plan.left_out,
             ),
             prev=prev,
@@ -214,7 +222,7 @@ class Tally(msgspec.Struct, kw_only=True):
             project=facts.project,
             queue_wait_ns=self.queue_wait_ns,
             rate_card=priced.rate_card if priced else None,
-            received_ns=self._wall(facts.received_ns),
+            received_ns=facts.received_ns + offset_ns,
             request_id=facts.request_id,
             response_bytes=self.response_bytes,
             seq=seq,
@@ -229,7 +237,7 @@ class Tally(msgspec.Struct, kw_only=True):
             tier=self.tier,
             tpot_ns=self._tpot_ns(),
             trace_id=facts.trace_id,
-            ttft_ns=None if self.first_token_ns is None else self.first_token_ns - facts.received_ns,
+            ttft_ns=None if first_ns is None else first_ns - facts.received_ns,
             unpriced_reason=priced.unpriced_reason if priced else None,
             usage=self.usage if self.served else UNKNOWN,
             warm_state=("cold" if target.cold else "warm") if target else None,
@@ -246,9 +254,3 @@ class Tally(msgspec.Struct, kw_only=True):
         if self.first_token_ns is None or self.last_token_ns is None or tokens is None or tokens < 2:
             return None
         return units.div_half_up(self.last_token_ns - self.first_token_ns, tokens - 1)
-
-    def _wall(self, now_ns: int) -> int:
-        return now_ns + self.facts.wall_offset_ns
-
-    def _wall_or_none(self, now_ns: int | None) -> int | None:
-        return None if now_ns is None else self._wall(now_ns)
