@@ -104,7 +104,6 @@ class DirectProtocol(HttpToolsProtocol):
         self._seen_leaving = False
         self._visit: Visit | None = None  # of a request whose body is coming
         self._body: list[bytes] = []
-        self._body_bytes = 0
         self._relay: Relay | None = None
         self._keep_alive = True
         self._head: bytes | None = None  # of the answer, until its first bytes
@@ -139,9 +138,9 @@ class DirectProtocol(HttpToolsProtocol):
         turn = watch.turn
         self._read_bytes = len(data)
         super().data_received(data)
-        if watch.turn == turn:
+        if watch.turn == turn and watch.phase is Phase.HEAD:
             watch.phase_bytes += len(data)
-            if watch.phase is Phase.HEAD and watch.phase_bytes > self.door.bounds.head_bytes_max:
+            if watch.phase_bytes > self.door.bounds.head_bytes_max:
                 self._head_too_large()
 
     def pause_writing(self) -> None:
@@ -274,7 +273,7 @@ class DirectProtocol(HttpToolsProtocol):
             self._go_ordinary()  # where it is refused once more, and told so
             return
         self._visit = visit
-        self._body, self._body_bytes = [], 0
+        self._body = []
         self._keep_alive = self.parser.should_keep_alive()
         self.cycle = _OURS
 
@@ -297,14 +296,14 @@ class DirectProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the request's body."""
+        self._watch.phase_bytes += len(body)
         if self._ordinary:
             super().on_body(body)
         elif (visit := self._visit) is not None:
             self._body.append(body)
-            self._body_bytes += len(body)
             api = self.door.api
             assert api is not None
-            if self._body_bytes > api.body_bytes_max:
+            if self._watch.phase_bytes > api.body_bytes_max:
                 self._visit = None  # what is still to come of it is not kept
                 self._refuse(api, bodies.too_large(api.body_bytes_max), visit)
 
@@ -379,6 +378,7 @@ class DirectProtocol(HttpToolsProtocol):
         """Uvicorn has sent the end of an answer of its own."""
         self._watch.answered()
         super().on_response_complete()
+        self._unset_keepalive_if_required()  # its timer knows of no request that has begun; `sweep` does
 
 
 class _Unusual(Exception):

@@ -6,7 +6,9 @@ import functools
 import logging
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from metering import gone
 from metering.folder import Directory, Folder
@@ -103,6 +105,20 @@ def events_cut_at_reads() -> None:
     StreamReader.feed = feed_whole
 
 
+def slow_rounds() -> None:
+    """No break: for as long as there is a file at KILL_TEST_SLOW, each sweep holds the loop up for 150 ms."""
+    from gateway import rounds
+
+    sweep, slow = rounds.sweep, pathlib.Path(os.environ["KILL_TEST_SLOW"])
+
+    def sweep_slowly(*what: Any) -> None:
+        sweep(*what)
+        if slow.exists():
+            time.sleep(0.15)
+
+    rounds.sweep = sweep_slowly
+
+
 def bodies_logged() -> None:
     """Somebody left a debugging aid in."""
     from gateway import openai_api
@@ -155,6 +171,7 @@ MUTATIONS = {
         gap_counted,
         disk_full,
         events_cut_at_reads,
+        slow_rounds,
         bodies_logged,
         fault_with_a_secret,
     )

@@ -1,0 +1,348 @@
+"""Every bound on what a client or a backend may send, passed over a real socket, with both drivers.
+
+Each test sees what the other side is told, what the record says, and that the metric counted it once.
+"""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.test_drivers import Wire
+from tests.integration.test_faces import ASK, ASK_STREAM, CHAT, DONE, FINISH, HELLO, ROLE, STREAM, USAGE_EVENT
+from tests.support import mutants
+from tests.support.gateway import Gateway, eventually, free_port, running
+from tests.support.rawbackend import Answer, Asked, Scripted, chunked, sized
+
+pytestmark = pytest.mark.integration
+
+M1 = {"model": "m1"}
+DRIVERS = pytest.mark.parametrize("driver", ["direct", "plain"])
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[Scripted]:
+    one = Scripted(sized(CHAT))
+    yield one
+    one.stop()
+
+
+@contextlib.contextmanager
+def bounded(
+    directory: pathlib.Path,
+    scripted: Scripted,
+    driver: str,
+    *,
+    env: dict[str, str] | None = None,
+    **bounds: float,
+) -> Iterator["Bounded"]:
+    ops = f"127.0.0.1:{free_port()}"
+    backends = [{"name": "a", "url": f"http://127.0.0.1:{scripted.port}", "model": "m1", "slots": 2}]
+    options = {"driver": driver, "bounds": bounds, "ops": {"listen": ops}}
+    with running(directory, backends, env=env, **options) as gateway:
+        yield Bounded(gateway, ops)
+
+
+class Bounded:
+    """A gateway, and its metrics from the second listener, which has no client connections."""
+
+    def __init__(self, gateway: Gateway, ops: str) -> None:
+        self.gateway = gateway
+        self._ops = ops
+
+    def metric(self, name: str) -> float:
+        connection = http.client.HTTPConnection(self._ops, timeout=10)
+        try:
+            connection.request("GET", "/metrics")
+            page = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        found = re.search(rf"^weighbridge_{re.escape(name)} (\S+)$", page, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def passed(self, bound: str) -> float:
+        return self.metric(f'bound_exceeded_total{{bound="{bound}"}}')
+
+    def passes(self, bound: str, times: int = 1) -> None:
+        """Wait until it is counted; never more often than it happened."""
+        eventually(lambda: self.passed(bound) >= times)
+        assert self.passed(bound) == times
+
+
+def refused(answer: bytes, status: int, code: str | None = None) -> bytes:
+    """Is this an error of ours, whole? returns: its head."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer
+    error = json.loads(body)["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["code"] == code
+    return head
+
+
+@DRIVERS
+def test_connections(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with bounded(tmp_path, scripted, driver, connections_max=3) as one, contextlib.ExitStack() as stack:
+        eventually(lambda: one.metric("client_connections") == 0)
+        first, *_ = [stack.enter_context(Wire(one.gateway)) for _ in range(3)]
+        eventually(lambda: one.metric("client_connections") == 3)
+        head = refused(stack.enter_context(Wire(one.gateway)).at_end(), 503, "overloaded")
+        assert b"retry-after: 1" in head
+        assert b"connection: close" in head
+        one.passes("connections")
+        first.sock.sendall(first.ask(ASK | M1))
+        assert first.until(CHAT)  # those that are in are served
+        first.sock.close()
+        eventually(lambda: one.metric("client_connections") == 2)
+        again = stack.enter_context(Wire(one.gateway))
+        again.sock.sendall(again.ask(ASK | M1))
+        assert again.until(CHAT)
+
+
+@DRIVERS
+def test_idle_time(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with (
+        bounded(tmp_path, scripted, driver, idle_s=1) as one,
+        Wire(one.gateway) as new,
+        Wire(one.gateway) as used,
+    ):
+        used.sock.sendall(used.ask(ASK | M1))
+        used.until(CHAT)
+        assert (new.at_end(), used.at_end()) == (b"", b"")
+
+
+@DRIVERS
+def test_an_answer_is_not_idle_time(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    go = threading.Event()
+
+    async def later(_asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.to_thread(go.wait, 20)
+        writer.write(STREAM)
+
+    bounds = {"idle_s": 1, "head_s": 1, "body_s": 1}
+    with bounded(tmp_path, scripted, driver, **bounds) as one, Wire(one.gateway) as waiting:
+        scripted.script.append(later)
+        # It also has the beginning of its next request out, which is not waited for in the meantime.
+        waiting.sock.sendall(waiting.ask(ASK_STREAM | M1) + waiting.head()[:40])
+        for _ in range(2):  # twice as long as it may be idle
+            with Wire(one.gateway) as idle:
+                assert idle.at_end() == b""
+        go.set()
+        assert waiting.until(b"\r\n0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+        assert waiting.at_end().startswith(b"HTTP/1.1 408 ")
+
+
+@DRIVERS
+def test_the_time_of_a_head(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with bounded(tmp_path, scripted, driver, head_s=1) as one, Wire(one.gateway) as wire:
+        wire.sock.sendall(wire.head()[:30])
+        assert b"connection: close" in refused(wire.at_end(), 408)
+        one.passes("head_time")
+
+
+@DRIVERS
+def test_the_size_of_a_head(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with bounded(tmp_path, scripted, driver, head_bytes_max=2048) as one:
+        with Wire(one.gateway) as whole:
+            whole.sock.sendall(whole.ask(ASK | M1, "x-more: " + "y" * 2000))
+            refused(whole.at_end(), 431)
+        with Wire(one.gateway) as endless:
+            with contextlib.suppress(ConnectionError):  # it need not be read to its end
+                for _ in range(1000):
+                    endless.sock.sendall(b"y" * 100 if endless.got else endless.head()[:-2] + b"x-more: ")
+                    endless.got = b"-"
+            endless.got = b""
+            refused(endless.at_end(), 431)
+        one.passes("head_bytes", 2)
+        with Wire(one.gateway) as fits:
+            fits.sock.sendall(fits.ask(ASK | M1, "x-more: " + "y" * 1500))
+            assert fits.until(CHAT)
+        assert one.gateway.lines("admitted", "refused") == one.gateway.lines("admitted")
+
+
+@DRIVERS
+def test_the_time_of_a_body(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with bounded(tmp_path, scripted, driver, body_s=1, body_bytes_per_s_min=1024) as one:
+        with Wire(one.gateway) as wire:
+            wire.sock.sendall(wire.ask(ASK | M1)[:-5])
+            assert b"connection: close" in refused(wire.at_end(), 408)
+        (line,) = eventually(lambda: one.gateway.lines("refused"))
+        assert (line["reason"], line["status"], line["tenant"]) == ("TooSlow", 408, "acme")
+        one.passes("body_time")
+        with Wire(one.gateway) as steady, Wire(one.gateway) as clock:
+            request = steady.ask(ASK | M1 | {"user": "x" * 20_000})
+            steady.sock.sendall(request[:-5])  # its 20 KB give it 20 s more
+            clock.sock.sendall(clock.head("content-length: 5"))
+            assert clock.at_end().startswith(b"HTTP/1.1 408 ")
+            steady.sock.sendall(request[-5:])
+            assert steady.until(CHAT)
+
+
+@DRIVERS
+def test_the_rest_of_a_body_that_was_refused(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with bounded(tmp_path, scripted, driver, body_s=1, body_bytes_max=1024) as one, Wire(one.gateway) as wire:
+        wire.sock.sendall(wire.head("content-length: 100000"))
+        refused(wire.until(b"}}"), 413)
+        assert wire.at_end() == b""
+        one.passes("body_bytes")
+        one.passes("body_time")
+
+
+@DRIVERS
+def test_the_size_of_a_body(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    with bounded(tmp_path, scripted, driver, body_bytes_max=1024) as one, Wire(one.gateway) as wire:
+        wire.sock.sendall(wire.ask(ASK | M1 | {"user": "x" * 1024}))
+        refused(wire.until(b"}}"), 413)
+        wire.sock.sendall(wire.ask(ASK | M1))
+        assert wire.until(CHAT)
+        one.passes("body_bytes")
+
+
+@DRIVERS
+@pytest.mark.parametrize("over", [False, True], ids=["streaming", "answered"])
+def test_a_client_that_takes_nothing(
+    tmp_path: pathlib.Path, scripted: Scripted, driver: str, over: bool
+) -> None:
+    """Cut off, whether its answer goes on or all of it waits to be sent."""
+    left = threading.Event()
+    many = b"%x\r\n%b\r\n" % (len(HELLO) * 700, HELLO * 700)  # 100 KB
+
+    async def pour(_asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(chunked(ROLE, HELLO)[:-5])
+            for _ in range(160 if over else 10_000):  # more than the kernel takes
+                writer.write(many)
+                await writer.drain()
+            whole = chunked(FINISH, USAGE_EVENT, DONE)
+            writer.write(whole[whole.index(b"\r\n\r\n") + 4 :])
+            await writer.drain()
+            await reader.read()
+        left.set()
+
+    bounds = {"write_stall_s": 1, "buffer_bytes_max": 64 * 1024 * 1024 if over else 64 * 1024}
+    with bounded(tmp_path, scripted, driver, **bounds) as one, socket.socket() as sock:
+        scripted.script.append(pour)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", one.gateway.port))
+        with Wire(one.gateway) as wire:
+            sock.sendall(wire.ask(ASK_STREAM | M1))
+        (record,) = eventually(lambda: one.gateway.lines("call"))
+        one.passes("write_stall")
+        if over:
+            assert record["outcome"] == "completed"
+            assert one.passed("buffer") == 0
+        else:
+            assert record["outcome"] == "client_gone"
+            assert one.passed("buffer") >= 1
+            assert left.wait(10)  # the backend is told too
+        eventually(lambda: one.metric("client_connections") == 0)
+
+
+async def endless_event(_asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(chunked(ROLE, b"data: ")[:-5])
+    for _ in range(50):
+        writer.write(b"64\r\n" + b"x" * 100 + b"\r\n")
+        await writer.drain()
+    await reader.read()  # until the gateway leaves
+
+
+@DRIVERS
+@pytest.mark.parametrize(
+    ("bound", "bounds", "stream", "answer", "reason"),
+    [
+        (
+            "event", {"event_bytes_max": 4096}, True,
+            endless_event, "event too large",
+        ),
+        (
+            "answer", {"answer_bytes_max": 4096}, False,
+            sized(CHAT[:-1] + b" " * 5000 + b"}"), "answer too large",
+        ),
+        (
+            "backend_head", {"backend_head_bytes_max": 1024}, False,
+            sized(CHAT).replace(b"\r\n\r\n", b"\r\nx: " + b"y" * 2000 + b"\r\n\r\n"), "head too large",
+        ),
+    ],
+    ids=["event", "answer", "head"],
+)  # fmt: skip
+def test_what_a_backend_sends(
+    tmp_path: pathlib.Path,
+    scripted: Scripted,
+    driver: str,
+    bound: str,
+    bounds: dict[str, int],
+    stream: bool,
+    answer: bytes | Answer,
+    reason: str,
+) -> None:
+    with bounded(tmp_path, scripted, driver, **bounds) as one, Wire(one.gateway) as wire:
+        scripted.script.append(answer)
+        wire.sock.sendall(wire.ask((ASK_STREAM if stream else ASK) | M1))
+        if stream:  # the role was out: the error is the stream's last event
+            got = wire.until(b"\r\n0\r\n\r\n")
+            assert b'"code":"backend_failed"' in got
+        else:
+            refused(wire.until(b"}}"), 502, "backend_failed")
+        (record,) = eventually(lambda: one.gateway.lines("call"))
+        assert record["outcome"] == "backend_failed"
+        assert [attempt["error"] for attempt in record["attempts"]] == [reason]
+        one.passes(bound)
+
+
+@DRIVERS
+def test_the_line_before_the_slots(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> None:
+    go = threading.Event()
+
+    async def later(_asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.to_thread(go.wait, 20)
+        writer.write(sized(CHAT))
+
+    with bounded(tmp_path, scripted, driver, queue_calls_max=1, queue_wait_s=1) as one:
+        scripted.script += [later, later]
+        with contextlib.ExitStack() as stack:
+            wires = [stack.enter_context(Wire(one.gateway)) for _ in range(4)]
+            for number, wire in enumerate(wires[:3], start=1):  # two have a slot, one waits
+                wire.sock.sendall(wire.ask(ASK | M1))
+                eventually(lambda number=number: len(one.gateway.lines("admitted")) == number)
+            wires[3].sock.sendall(wires[3].ask(ASK | M1))
+            assert b"retry-after: 1" in refused(wires[3].until(b"}}"), 503, "no_backend")
+            one.passes("queue_calls")
+            refused(wires[2].until(b"}}"), 503, "no_backend")
+            one.passes("queue_wait")
+            go.set()
+            assert wires[0].until(CHAT)
+            assert wires[1].until(CHAT)
+
+
+@DRIVERS
+def test_a_loop_that_is_late_sheds_before_admission(
+    tmp_path: pathlib.Path, scripted: Scripted, driver: str
+) -> None:
+    env = mutants.environment("slow_rounds") | {"KILL_TEST_SLOW": str(tmp_path / "slow")}
+    with bounded(tmp_path, scripted, driver, env=env, loop_lag_ms_max=50) as one, Wire(one.gateway) as wire:
+        wire.sock.sendall(wire.ask(ASK | M1))
+        assert wire.until(CHAT)
+        (tmp_path / "slow").touch()
+        asked = len(scripted.asked)
+
+        def is_shed() -> bytes:
+            wire.sock.sendall(wire.ask(ASK | M1))
+            answer = wire.until(b"}")
+            return answer if answer.startswith(b"HTTP/1.1 503 ") else b""
+
+        eventually(lambda: one.metric("loop_lag_seconds") >= 0.1)
+        got = eventually(is_shed)
+        assert b'"code":"overloaded"' in got
+        assert b"retry-after: 1" in got
+        (line,) = one.gateway.lines("refused")
+        assert (line["reason"], line["error_code"]) == ("Overloaded", "overloaded")
+        assert len(scripted.asked) - asked == len(one.gateway.lines("admitted")) - 1
+        one.passes("loop_lag")
+        (tmp_path / "slow").unlink()
+        eventually(lambda: not is_shed())
