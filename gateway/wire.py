@@ -6,6 +6,7 @@ seen from lengths alone: the members that were read, with no space between them,
 no room for another. Where there is room the text is looked at.
 """
 
+import itertools
 import re
 from collections.abc import Set
 from typing import Any
@@ -246,12 +247,9 @@ _STRUCTURE = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 def _span_of(body: bytes, values: Members, wanted: str) -> Span:
     """Where the value of a member is that stands once."""
     if len(body) == _compact_bytes(values):
-        at = 1
-        for name, raw in values.items():
-            start = at + len(name) + 3
-            at = start + len(raw) + 1
-            if name == wanted:
-                return start, at - 1
+        before = itertools.takewhile(lambda name: name != wanted, values)
+        start = 1 + sum(len(name) + len(values[name]) + 4 for name in before) + len(wanted) + 3
+        return start, start + len(values[wanted])
     return _spans(body, values, frozenset(), inside="")[wanted]
 
 

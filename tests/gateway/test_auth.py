@@ -55,10 +55,45 @@ def test_everything_else_is_unknown_and_not_repeated(header: bytes | None) -> No
     assert ACME[3:20] not in caught.value.message
 
 
-@given(st.binary(max_size=80))
-def test_no_bytes_break_it(header: bytes) -> None:
+@pytest.mark.parametrize(
+    ("authorization", "api_key", "tenant"),
+    [
+        (None, ACME, "acme"),  # as Anthropic's clients send it
+        (None, f" {GLOBEX} ", "globex"),
+        (f"Bearer {ACME}", ACME, "acme"),
+        (f"Bearer {ACME}", f" {ACME}", "acme"),
+    ],
+)
+def test_the_key_may_stand_in_a_header_of_its_own(
+    authorization: str | None, api_key: str, tenant: str
+) -> None:
+    assert (
+        KEYS.principal(authorization.encode() if authorization else None, api_key.encode()).tenant == tenant
+    )
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key"),
+    [
+        (None, ""),
+        (None, "wrong"),
+        (None, f"Bearer {ACME}"),
+        (f"Bearer {ACME}", GLOBEX),  # whose call would it be?
+        (f"Bearer {ACME}", ""),
+        ("Bearer wrong", ACME),
+        ("Basic x", ACME),
+    ],
+)
+def test_two_different_keys_are_none(authorization: str | None, api_key: str) -> None:
+    with pytest.raises(UnknownKey) as caught:
+        KEYS.principal(authorization.encode() if authorization else None, api_key.encode())
+    assert not {ACME, GLOBEX} & set(caught.value.message.split())
+
+
+@given(st.binary(max_size=80), st.none() | st.binary(max_size=80))
+def test_no_bytes_break_it(header: bytes, api_key: bytes | None) -> None:
     with pytest.raises(UnknownKey):
-        KEYS.principal(header)
+        KEYS.principal(header, api_key)
 
 
 def test_a_key_that_shares_only_the_id_is_unknown() -> None:

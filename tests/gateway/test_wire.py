@@ -203,6 +203,97 @@ def test_a_key_spelt_with_escapes_is_the_same_key() -> None:
     assert splice(body, found, model="m2", include_usage=False) == b'{"mod\\u0065l":"m2","\\u006e":3}'
 
 
+def spelt(name: str, how: int) -> str:
+    """A key as JSON may spell it: plain, or with one character or all of them escaped."""
+    return name if how == 0 else name[:-1] + escaped(name[-1]) if how == 1 else escaped(name)
+
+
+KEYS = st.sampled_from([*sorted(ACTED_ON), "x", "messages", "include_usage"])
+TEXTS = st.sampled_from(
+    ["1", "1", "true", "null", '"a"', '{"model":"x","n":1}', '["model","n"]', '"\\u006e"', '""']
+)
+GAPS = st.sampled_from(["", "", "", " ", "\n  "])
+
+
+@given(
+    st.lists(st.tuples(KEYS, st.integers(0, 2), TEXTS, GAPS, GAPS, GAPS), max_size=9),
+    st.booleans(),
+    st.sampled_from(["/v1/chat/completions", "/v1/responses", "/v1/embeddings"]),
+)
+def test_no_second_key_is_overlooked_however_the_body_is_laid_out(
+    members: list[tuple[str, int, str, str, str, str]], long: bool, path: str
+) -> None:
+    """The standard library's parser, which tells all pairs, is the judge."""
+    parts = [
+        '"model":"m1"',
+        *(f'{a}"{spelt(name, how)}"{b}:{c}{value}' for name, how, value, a, b, c in members),
+    ]
+    body = "{" + ",".join(parts) + (f',"pad":"{"x" * 5000}"' if long else "") + "}"
+    operation = OPERATIONS[path]
+    pairs: list[list[tuple[str, Any]]] = []
+    json.loads(body, object_pairs_hook=lambda found: pairs.append(found) or dict(found))
+    names = [name for name, _ in pairs[-1]]
+    twice = {name for name in names if names.count(name) > 1} & operation.acted_on
+    try:
+        read_ask(body.encode(), operation)
+        said = ""
+    except InvalidRequest as error:
+        said = error.message
+    assert ("is given twice" in said) is bool(twice)
+
+
+# -- what differs by operation
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "max_tokens", "length"),
+    [
+        ("/v1/completions", {"max_tokens": 5, "max_completion_tokens": "other"}, 5, "max_tokens"),
+        ("/v1/responses", {"max_output_tokens": 6, "max_tokens": "other"}, 6, "max_output_tokens"),
+        ("/v1/messages", {"max_tokens": 7, "max_output_tokens": []}, 7, "max_tokens"),
+        ("/v1/embeddings", {"max_tokens": "other"}, None, None),
+        ("/v1/chat/completions", {"max_tokens": 5, "max_completion_tokens": 6}, 6, "max_completion_tokens"),
+        ("/v1/chat/completions", {"max_tokens": 5, "max_completion_tokens": None}, 5, "max_tokens"),
+    ],
+)
+def test_each_operation_has_its_own_bound(
+    path: str, fields: dict[str, Any], max_tokens: int | None, length: str | None
+) -> None:
+    found = ask(OPERATIONS[path], **fields)
+    assert (found.max_tokens, found.length) == (max_tokens, length)
+
+
+@pytest.mark.parametrize("path", OPERATIONS)
+def test_what_an_operation_does_not_act_on_is_not_looked_at(path: str) -> None:
+    operation = OPERATIONS[path]
+    odd = {name: {"odd": [1]} for name in ("stream", "stream_options", "n", "max_tokens", "max_output_tokens")
+           if name not in operation.acted_on}  # fmt: skip
+    found = ask(operation, **odd)
+    assert (found.stream, found.n, found.max_tokens) == (False, None, None)
+    for name in operation.acted_on - {"model"}:
+        assert refused(json.dumps(BASE | {name: "odd"}).encode(), operation).param == name
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_a_stream_that_tells_its_usage_unasked_is_not_asked_for_it(path: str) -> None:
+    found = ask(OPERATIONS[path], stream=True, stream_options={"include_obfuscation": False})
+    assert (found.stream, found.include_usage, found.options) == (True, True, None)
+    assert not ask(OPERATIONS[path]).include_usage
+
+
+@pytest.mark.parametrize("path", OPERATIONS)
+def test_a_model_is_needed_and_renamed_everywhere(path: str) -> None:
+    operation = OPERATIONS[path]
+    assert refused(b'{"prompt":"x"}', operation).param == "model"
+    for body in (
+        b'{"prompt":"x","model":"m1"}',
+        b'{"prompt": "\xc3\xa9", "model": "m1"}',
+        b'{"model" :"m1"}',
+    ):
+        found = read_ask(body, operation)
+        assert splice(body, found, model="m22", include_usage=False) == body.replace(b"m1", b"m22")
+
+
 # -- splicing
 
 SPACE = st.text(" \t\r\n", max_size=2)
@@ -301,6 +392,23 @@ def test_a_broken_body_is_refused_or_read_as_json_reads_it(
         "model": "m2",
         "stream_options": (read.get("stream_options") or {}) | {"include_usage": True},
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "spliced"),
+    [
+        (b'{"include_usage":false}', b'{"include_usage":true}'),
+        (b'{"x":1,"include_usage": null }', b'{"x":1,"include_usage": true }'),
+        (b'{"x":1}', b'{"include_usage":true,"x":1}'),
+        (b"{ }", b'{"include_usage":true }'),
+        (b"null", b'{"include_usage":true}'),
+    ],
+)
+@pytest.mark.parametrize("behind", [b"", b" "])
+def test_usage_is_asked_for_in_the_clients_options(options: bytes, spliced: bytes, behind: bytes) -> None:
+    body = b'{"model":"m1","stream":true,"stream_options":%b%b}' % (options, behind)
+    found = read_ask(body, CHAT)
+    assert splice(body, found, model=None, include_usage=True) == body.replace(options, spliced)
 
 
 def test_large_and_exact_numbers_keep_their_bytes() -> None:

@@ -1,0 +1,50 @@
+"""The paths of the API: one name for what is the same, and the paths that the recorded server has."""
+
+import json
+
+from gateway.errors import Shape
+from gateway.operations import OPERATIONS
+from tests.support import captures
+
+
+def test_every_path_is_found_by_itself() -> None:
+    assert {path: operation.path for path, operation in OPERATIONS.items()} == {
+        path: path for path in OPERATIONS
+    }
+
+
+def test_each_name_means_one_thing_wherever_it_stands() -> None:
+    for operation in OPERATIONS.values():
+        for other in OPERATIONS.values():
+            if other.name == operation.name:
+                assert (other.answer, other.acted_on, other.errors) == (
+                    operation.answer, operation.acted_on, operation.errors,
+                )  # fmt: skip
+
+
+def test_only_what_is_generated_is_streamed_or_bounded() -> None:
+    for operation in OPERATIONS.values():
+        assert operation.streams is operation.answer.generates
+        assert bool(operation.lengths) is operation.answer.generates
+        assert not operation.usage_option or operation.streams
+
+
+def test_anthropics_paths_speak_as_anthropic_does() -> None:
+    shapes = {path for path, operation in OPERATIONS.items() if operation.errors is Shape.ANTHROPIC}
+    assert shapes == {"/v1/messages", "/v1/messages/count_tokens"}
+    assert {path for path, operation in OPERATIONS.items() if operation.headers} == shapes
+
+
+def test_the_recorded_server_has_every_path() -> None:
+    answered = set()
+    for directory in (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING):
+        answered |= {e["path"] for e in captures.index(directory).values() if e["status"] == 200}
+    assert set(OPERATIONS) <= answered
+
+
+def test_recorded_requests_are_understood() -> None:
+    for directory in (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING):
+        for name, entry in captures.index(directory).items():
+            if entry["path"] in OPERATIONS and entry["status"] == 200:
+                body = json.loads(captures.load(name, directory).request_body)
+                assert entry["stream"] is bool(body.get("stream") and OPERATIONS[entry["path"]].streams)
