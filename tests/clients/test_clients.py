@@ -256,6 +256,15 @@ def test_a_stream_that_is_cut_is_an_exception_not_an_end(application: Applicatio
     )
 
 
+@only("responses")
+def test_a_cut_response_is_an_exception_too(application: Application) -> None:
+    application.scene.simulators["m1"].arm("die", after_events=8)
+    view, request_id = application.ask("stream_responses", max_tokens=20)
+    assert_raised(application, view, "cut")
+    assert view["text"]
+    assert application.scene.call(request_id)["outcome"] == "backend_failed"
+
+
 @only("retries")
 @pytest.mark.parametrize("do", ["chat", "stream"])
 def test_a_failure_before_the_answer_is_an_exception(application: Application, do: str) -> None:
