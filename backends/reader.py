@@ -103,6 +103,17 @@ class StreamReader(abc.ABC):
                 return data[:at] + self._read(data[at:])
         return self._read(data)
 
+    def passes(self, data: bytes) -> bool:
+        """Is all of it tokens that may go to the client now, as `feed` would say? True: it has been taken in."""
+        if not self._plain:
+            return False
+        counted = self.counted
+        if self._skim(data, 0) == len(data):
+            self.events += 1
+            return True
+        self.counted = counted
+        return False
+
     def close(self) -> None:
         """The backend's body ended cleanly: complete what lacks its end. What is still to go is in `end`.
 

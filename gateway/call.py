@@ -188,6 +188,25 @@ class Call:
             return _NOTHING
         return _ROWS[self.state][type(event)](self, event, now_ns)
 
+    def passes(self, attempt: int, data: bytes, now_ns: int) -> bool:
+        """May these bytes of the backend go to the client as they are, with nothing else to be done?
+
+        It is `Data` for what makes up most of a stream: whole events that hold tokens and nothing else. True: they
+        have been taken in, as `handle` would, which would answer with one `Write` of them.
+        """
+        if self.state is not STREAMING or attempt != self._number:
+            return False
+        assert self._reader is not None
+        if not self._reader.passes(data):
+            return False
+        tally, limits = self._tally, self.limits
+        tally.response_bytes += len(data)
+        tally.last_token_ns = now_ns
+        self._due_ns = min(now_ns + limits.between_events_ns, self.total_deadline_ns)
+        if limits.keepalive_ns:
+            self._comment_ns = now_ns + limits.keepalive_ns
+        return True
+
     # -- admission and queue
 
     def _admitted(self, _event: Admitted, now_ns: int) -> Actions:

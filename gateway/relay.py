@@ -29,6 +29,8 @@ from metering.recorder import Recorder
 
 logger = logging.getLogger("weighbridge.relay")
 
+_ADMITTED, _SEALED = machine.Admitted(), machine.Sealed()
+
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What every call of this worker shares.
@@ -71,7 +73,7 @@ class Relay:
     """One call on its way through this worker."""
 
     __slots__ = (
-        "_attempt", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_services",
+        "_attempt", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_sealing", "_services",
         "_ticket", "call",
     )  # fmt: skip
 
@@ -86,6 +88,7 @@ class Relay:
         self._attempt: Attempt | None = None
         self._paused = False
         self._resumed = False  # since the last sweep
+        self._sealing = False  # its record is what is waited for
 
     def start(self) -> None:
         """Begin; the client hears of it later, never from within."""
@@ -110,23 +113,28 @@ class Relay:
 
     def feed(self, event: machine.Event) -> None:
         """Give the machine an event and do what it says. Events that this brings about are taken in turn."""
-        self._events.append(event)
         if self._busy:
+            self._events.append(event)
             return
         self._busy = True
+        call, clock, events = self.call, self._services.clock, self._events
         try:
-            while self._events:
-                self._act(self.call.handle(self._events.popleft(), self._services.clock()))
+            self._act(call.handle(event, clock()))
+            while events:
+                self._act(call.handle(events.popleft(), clock()))
         except Exception as error:  # noqa: BLE001  our own mistake must still end in one record and a free seat
-            self._events.clear()
-            log(logger, logging.ERROR, "fault in a call", call_id=self.call.facts.call_id, error=repr(error))
-            self._act(
-                self.call.handle(
-                    machine.Stopping(error=errors.Fault("internal error")), self._services.clock()
-                )
-            )
+            events.clear()
+            log(logger, logging.ERROR, "fault in a call", call_id=call.facts.call_id, error=repr(error))
+            self._act(call.handle(machine.Stopping(error=errors.Fault("internal error")), clock()))
         finally:
             self._busy = False
+
+    def data(self, attempt: int, data: bytes) -> None:
+        """What an attempt's backend has sent: what needs no second look goes on at once, the rest is an event."""
+        if not self._busy and self.call.passes(attempt, data, self._services.clock()):
+            self._client.write(data)
+        else:
+            self.feed(machine.Data(attempt, data=data))
 
     def sweep(self, now_ns: int) -> None:
         """Called ten times a second: has the call's deadline passed?
@@ -142,6 +150,22 @@ class Relay:
     def _granted(self, backend: str) -> None:
         self.feed(machine.Granted(backend=backend))
 
+    # -- the journal: the call waits for its `admitted` line, and at its end for its record
+
+    def line(self, seq: int, prev: str) -> Line:
+        """The line that is waited for."""
+        if self._sealing:
+            return self.call.record(seq, prev, self._services.clock())
+        return self.call.admitted(seq, prev)
+
+    def written(self) -> None:
+        """It is in the file."""
+        self.feed(_SEALED if self._sealing else _ADMITTED)
+
+    def failed(self, _error: OSError) -> None:
+        """It never will be."""
+        self.feed(machine.Unrecorded())
+
     # -- actions
 
     def _act(self, actions: Sequence[machine.Action]) -> None:
@@ -149,7 +173,7 @@ class Relay:
             ACTIONS[type(action)](self, action)
 
     def _admit(self, _action: machine.Admit) -> None:
-        self._services.recorder.append(_AdmittedEntry(self))
+        self._services.recorder.append(self)
 
     def _ask(self, action: machine.Ask) -> None:
         backend = self._services.seats.ask(self._ticket, action.wants)
@@ -198,7 +222,8 @@ class Relay:
         self._client.write(action.data)
 
     def _seal(self, _action: machine.Seal) -> None:
-        self._services.recorder.append(_CallEntry(self))
+        self._sealing = True
+        self._services.recorder.append(self)
 
     def _finish(self, action: machine.Finish) -> None:
         self._services.open.discard(self)
@@ -229,38 +254,6 @@ ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
 }
 
 
-class _Entry:
-    """A line on its way into the journal, with the call that waits for it."""
-
-    __slots__ = ("_relay",)
-
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-
-    def failed(self, _error: OSError) -> None:
-        self._relay.feed(machine.Unrecorded())
-
-
-class _AdmittedEntry(_Entry):
-    __slots__ = ()
-
-    def line(self, seq: int, prev: str) -> Line:
-        return self._relay.call.admitted(seq, prev)
-
-    def written(self) -> None:
-        self._relay.feed(machine.Admitted())
-
-
-class _CallEntry(_Entry):
-    __slots__ = ()
-
-    def line(self, seq: int, prev: str) -> Line:
-        return self._relay.call.record(seq, prev, self._relay._services.clock())
-
-    def written(self) -> None:
-        self._relay.feed(machine.Sealed())
-
-
 class _Listener:
     """Turns an attempt's callbacks into events that carry its number."""
 
@@ -277,7 +270,7 @@ class _Listener:
         self._relay.feed(machine.Head(self._number, status=status, headers=headers))
 
     def data(self, data: bytes) -> None:
-        self._relay.feed(machine.Data(self._number, data=data))
+        self._relay.data(self._number, data)
 
     def end(self) -> None:
         self._relay.feed(machine.End(self._number))
