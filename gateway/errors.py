@@ -192,7 +192,10 @@ def rejected(status: int, body: bytes, shape: Shape = Shape.OPENAI) -> tuple[byt
     """
     found = dialects.error_of(body)
     if dialects.is_context_length(status, body):
-        return error_body(ContextTooLong(found.message, param=found.param), shape), ContextTooLong.code
+        # In Anthropic's words, which have no code: by them its clients know that they should shorten the prompt.
+        words = "prompt is too long: " if shape is Shape.ANTHROPIC else ""
+        error = ContextTooLong(words + found.message, param=found.param)
+        return error_body(error, shape), error.code
     code = found.code and found.code[:CODE_CHARACTERS_MAX]
     if shape is Shape.ANTHROPIC:
         type_ = found.type if found.type in set(_ANTHROPIC_TYPES.values()) else None

@@ -33,7 +33,7 @@ class Library:
     error's fields; those that are left out do not reach the application. differ: fields that are not as in FACTS, by
     case. bad_parameter, rejected: fields of a body that
     the gateway refuses, and that only a server does. finish: its word for an answer that was cut at the bound.
-    api: the path that it asks. can: what it lets an application do. apis: what else its program does.
+    overflow: what its users look for in the message of a prompt that is too long. api: the path that it asks. can: what it lets an application do. apis: what else its program does.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Library:
     bad_parameter: dict[str, object] = dataclasses.field(default_factory=lambda: {"n": "two"})
     rejected: dict[str, object] = dataclasses.field(default_factory=lambda: {"min_tokens": "many"})
     finish: str | None = "length"
+    overflow: str = "maximum context length"
     api: str = "/v1/chat/completions"
     can: frozenset[str] = frozenset({"extra", "force_tool", "retries", "timeout"})
     apis: frozenset[str] = frozenset()
@@ -132,6 +133,7 @@ ANTHROPIC = Library(
     bad_parameter={"max_tokens": "many"},
     rejected={"messages": []},
     finish="max_tokens",
+    overflow="prompt is too long",
     api="/v1/messages",
     apis=frozenset({"count"}),
 )  # fmt: skip

@@ -214,6 +214,7 @@ def test_a_servers_word_that_a_prompt_is_too_long_is_known(application: Applicat
     view, request_id = application.ask(do, prompt="word " * 5_000)
     assert view["error"] is not None, view
     assert view["error"]["class"] == application.library.errors["too_long"]
+    assert application.library.overflow in view["error"]["message"]
     record = application.scene.call(request_id)
     assert (record["outcome"], record["error_code"]) == ("refused", "context_length_exceeded")
 
