@@ -41,11 +41,6 @@ class BackendUnavailable(BackendError):
         self.status = status
         self.retry_after_s = retry_after_s
 
-    @property
-    def busy(self) -> bool:
-        """It is there and takes no more calls for now: no sign of a fault."""
-        return self.status is not None
-
 
 class BackendTimeout(BackendError):
     """A deadline of the call passed while the backend had it."""
