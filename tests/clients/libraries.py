@@ -31,9 +31,9 @@ class Library:
 
     program: its file in programs/. errors: the class that is raised, by case. fields: where the exception has the
     error's fields; those that are left out do not reach the application. differ: fields that are not as in FACTS, by
-    case. bad_parameter, rejected: fields of a body that
-    the gateway refuses, and that only a server does. finish: its word for an answer that was cut at the bound.
-    overflow: what its users look for in the message of a prompt that is too long. api: the path that it asks. can: what it lets an application do. apis: what else its program does.
+    case. bad_parameter, rejected: fields of a body that the gateway refuses, and that only a server does. finish: its
+    word for an answer that was cut at the bound. overflow: what the message of a prompt that is too long has to say.
+    api: the path that it asks. can: what it lets an application do. apis: what else its program does.
     """
 
     name: str
