@@ -351,13 +351,13 @@ class Call:
             self._tally.first_event_ns = now_ns
         if out:
             self._body.append(out)
+        if self._reader.committed:  # an error that came in the same read comes after it
+            return self._commit(now_ns)
         if self._reader.error is not None:
             return self._fail(self._faulty_event(), now_ns)
-        if not self._reader.committed:
-            if self._reader.done:
-                return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns)
-            return self._gather_limit(len(event.data), now_ns)
-        return self._commit(now_ns)
+        if self._reader.done:
+            return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns)
+        return self._gather_limit(len(event.data), now_ns)
 
     def _commit(self, now_ns: int) -> Actions:
         """From here on the answer is this backend's."""

@@ -173,20 +173,6 @@ POSSIBLE = {
 }
 
 
-def run_to_the_end(w: World) -> None:
-    """Let the world go on until the call is over: lines are written, attempts end, deadlines pass."""
-    for _ in range(20):
-        if w.finished:
-            return
-        if w.unwritten:
-            w.flush()
-        elif w.attempt:
-            w.feed(m.Lost(w.attempt, error=BackendDisconnected("x", "disconnected")))
-        else:
-            w.tick()
-    raise AssertionError(f"stuck in {w.call.state}")
-
-
 def test_the_table_has_every_pair() -> None:
     assert set(TABLE) == set(itertools.product(State, EVENTS))
 
@@ -215,7 +201,7 @@ def test_every_event_in_every_state(state: State, kind: type[m.Event]) -> None:
         assert w.finished
         assert w.holding == []
         return
-    run_to_the_end(w)
+    w.run_on()
     if state is State.DONE and kind is m.Granted:
         w.holding.remove("b")
     w.check_books()
@@ -275,6 +261,16 @@ def test_a_failure_before_the_commit_point_falls_back_and_leaves_no_trace_at_the
     assert w.headers[b"x-weighbridge-fallback"] == b"disconnected"
     assert [a.outcome for a in w.record.attempts] == [AttemptOutcome.FAILED, AttemptOutcome.COMPLETED]
     assert w.record.cost_pusd == 15
+    w.check_books()
+
+
+def test_an_error_in_the_same_read_as_the_first_token_comes_after_it() -> None:
+    w = connecting()
+    w.answer(200, HEAD_SSE, ROLE + HE + b'data: {"error":{"message":"engine died"}}\n\n')
+    w.flush()
+    assert w.connects == ["a"]  # the commit point is an event, not a read
+    assert w.client.startswith(ROLE + HE + b'data: {"error":')
+    assert (w.record.outcome, w.record.usage.completion_tokens) == (Outcome.BACKEND_FAILED, 1)
     w.check_books()
 
 
@@ -978,7 +974,7 @@ def test_the_books_balance_in_any_order_of_events(data: st.DataObject, order, st
             assert DONE not in w.client  # no end before the seal
             if not stream:
                 assert w.client == b""
-    run_to_the_end(w)
+    w.run_on()
     w.check_books()
     completed = w.record.outcome is Outcome.COMPLETED
     if stream and w.status == 200:

@@ -6,8 +6,9 @@ driver relies on, whatever the order of events. It uses the machine's own types,
 
 from collections.abc import Callable, Sequence
 
+from backends.errors import BackendDisconnected
 from gateway import events as m
-from gateway.call import Call, Limits
+from gateway.call import END_WAIT_NS, Call, Limits
 from gateway.operations import OPERATIONS
 from gateway.routing import Candidate, Plan, Target
 from gateway.tally import Facts
@@ -83,6 +84,7 @@ class World:
         self.sealed = False
         self.connects: list[str] = []
         self.aborts = 0
+        self.gone = False
         self.held_back: list[tuple[str, int | None]] = []
         self.warmed: list[str] = []
         self.perform(call.start(self.now_ns))
@@ -91,7 +93,9 @@ class World:
         """Give the machine an event and carry out what it says."""
         if isinstance(event, m.End | m.Lost) and event.attempt == self.attempt:
             self.attempt = 0
+        self.gone = self.gone or (isinstance(event, m.ClientGone) and not self.finished)
         self.perform(self.call.handle(event, self.now_ns))
+        self.check_clock()
 
     def perform(self, actions: Sequence[m.Action]) -> None:
         """Carry out actions; each is checked against the books."""
@@ -141,6 +145,27 @@ class World:
         if self.attempt:
             self.feed(m.End(self.attempt))
 
+    def run_on(self) -> None:
+        """Let the world go on until the call is over: lines are written, attempts break off, deadlines pass."""
+        for _ in range(100):
+            if self.finished:
+                return
+            if self.unwritten:
+                self.flush()
+            elif self.attempt:
+                self.feed(m.Lost(self.attempt, error=BackendDisconnected("x", "disconnected")))
+            else:
+                self.tick()
+        raise AssertionError(f"stuck in {self.call.state.name}")
+
+    def check_clock(self) -> None:
+        """Whoever waits for somebody else does so until a time that is to come, and not for longer than it may."""
+        if self.finished or self.unwritten:
+            return
+        deadline_ns = self.call.deadline_ns
+        assert deadline_ns is not None, f"{self.call.state.name} may last for ever"
+        assert deadline_ns <= self.call.total_deadline_ns + END_WAIT_NS
+
     def check_books(self) -> None:
         """After the end: one record for the admission, no seat held, no attempt running, nobody waiting."""
         assert self.finished
@@ -150,6 +175,19 @@ class World:
         assert self.unwritten == []
         kinds = [type(line).__name__ for line in self.lines]
         assert kinds == ["Admitted", "CallRecord"], kinds
+        self._check_record(self.record)
+
+    def _check_record(self, line: record.CallRecord) -> None:
+        """The record says what the world saw."""
+        assert [attempt.backend for attempt in line.attempts] == self.connects
+        assert len(set(self.connects)) == len(self.connects) <= self.call.limits.attempts_max
+        if not self.gone:
+            assert (line.status, line.response_bytes) == (self.status, len(self.client))
+            assert line.outcome is not record.Outcome.CLIENT_GONE
+        elif line.outcome is record.Outcome.COMPLETED:
+            raise AssertionError("completed, and nobody was there")
+        if line.cost_pusd is not None and line.outcome in (record.Outcome.SHED, record.Outcome.REFUSED):
+            assert line.cost_pusd == 0
 
     @property
     def record(self) -> record.CallRecord:
@@ -206,12 +244,15 @@ class World:
         self.status, self.headers = action.status, dict(action.headers)
 
     def _write(self, action: m.Write) -> None:
-        assert self.status is not None
+        assert self.status is not None, "a body before its head"
+        assert not self.gone, "written to nobody"
         self.client += action.data
 
     def _seal(self, _action: m.Seal) -> None:
         self.unwritten.append((lambda: self.call.record(3, "1" * 64, self.now_ns), m.Sealed()))
 
     def _finish(self, action: m.Finish) -> None:
+        assert self.gone or self.status is not None, "an end without a head"
+        assert not (self.gone and action.data), "written to nobody"
         self.client += action.data
         self.finished = True
