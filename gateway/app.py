@@ -374,6 +374,7 @@ def _journal_dead(dead: Callable[[], None], error: OSError) -> None:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in OpenAI's shape."""
     assert isinstance(error, HTTPException)
+    allowed: list[str] = []
     if error.status_code == 405:
         allowed = sorted((error.headers or {}).get("Allow", "another method").split(", "))
         shown: errors.GatewayError = errors.MethodNotAllowed(f"this path takes {', '.join(allowed)}")
@@ -385,6 +386,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         shown = errors.InvalidRequest(str(error.detail))
     response = await openai_api.render(request, shown)
     response.headers.update(error.headers or {})
+    if allowed:
+        response.headers["allow"] = ", ".join(allowed)
     return response
 
 

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -30,7 +31,8 @@ UVICORN = "0.54.0"
 """Whose inside this is written for; tests/gateway/test_direct.py fails when another one is installed."""
 
 _PATHS = {path.encode("ascii"): path for path in OPERATIONS}
-_UNUSUAL = (b"expect", b"content-encoding", b"upgrade")
+_UNUSUAL = (b"expect", b"content-encoding")
+_OF_UPGRADE = (b"connection", b"upgrade", b"http2-settings")
 _TOLD_MAX = 256
 """Connections beyond the bound that are still told why they are closed; more are just closed."""
 
@@ -137,7 +139,13 @@ class DirectProtocol(HttpToolsProtocol):
         watch = self._watch
         turn = watch.turn
         self._read_bytes = len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._leave(errors.InvalidRequest("this is no HTTP request"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ask_without_upgrade(data[upgrade.args[0] :])
         if watch.turn == turn and watch.phase is Phase.HEAD:
             watch.phase_bytes += len(data)
             if watch.phase_bytes > self.door.bounds.head_bytes_max:
@@ -233,9 +241,20 @@ class DirectProtocol(HttpToolsProtocol):
         self.transport.write(head + lines + b"\r\n" + body)
         self.transport.write_eof()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        """What was sent is no HTTP. msg: uvicorn's words for it."""
-        self._leave(errors.InvalidRequest("this is no HTTP request"))
+    def _ask_without_upgrade(self, rest: bytes) -> None:
+        """The client would rather speak another protocol (HTTP/2, Java's): take its request as one that would not.
+
+        The parser has stopped behind the head. rest: what came after that.
+        """
+        if not any(name == b"upgrade" for name, _ in self.headers):  # CONNECT
+            self._leave(errors.InvalidRequest("this is no proxy"))
+            return
+        first = b"%b %b HTTP/%b\r\n" % (
+            self.parser.get_method(), self.url, self.parser.get_http_version().encode()
+        )  # fmt: skip
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in _OF_UPGRADE]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"".join([first, *lines, b"\r\n", rest]))
 
     # -- the parser
 
@@ -252,7 +271,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is complete: whose is it?"""
-        if self._leaving:
+        if self._leaving or self.parser.should_upgrade():
             return
         watch, bytes_max = self._watch, self.door.bounds.head_bytes_max
         if watch.phase_bytes + self._read_bytes > bytes_max and self._head_bytes() > bytes_max:

@@ -35,7 +35,7 @@ IMPURE_IMPORTS = {
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
     "hiredis": set(),
-    "httptools": {"backends.upstream", "backends.simulator.http"},
+    "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},
     "prometheus_client": {"metering.metrics"},
     "redis": {"metering.store"},
     "starlette": {"gateway.app", "gateway.openai_api", "gateway.ops"},

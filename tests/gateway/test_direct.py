@@ -20,7 +20,7 @@ SOURCES = {
 OVERRIDDEN = {
     "connection_lost", "connection_made", "data_received", "on_body", "on_header", "on_headers_complete",
     "on_message_begin", "on_message_complete", "on_response_complete", "pause_writing", "resume_writing",
-    "send_400_response", "shutdown",
+    "shutdown",
 }  # fmt: skip
 
 
