@@ -14,7 +14,7 @@ import msgspec
 
 from backends.counts import Reading, merged
 from backends.dialects import ErrorShape
-from backends.sse import EVENT_BYTES_MAX, Block, EventTooLarge, SseScanner
+from backends.sse import BOM, EVENT_BYTES_MAX, Block, EventTooLarge, SseScanner
 from metering.usage import UNKNOWN
 
 HOLD_BYTES_MAX = 4 * 1024
@@ -37,7 +37,7 @@ class StreamReader(abc.ABC):
     done: the event that ends the stream was seen. error: the first error event; its bytes and all after it are not
     passed. too_large: it stands for an event above event_bytes_max. torn: a part of an event that has not ended is
     with the client. mended: of "usage_removed", "after_done_dropped", "blank_line_added", "half_event_dropped",
-    "done_added".
+    "empty_event_dropped", "done_added".
     """
 
     __slots__ = (
@@ -243,7 +243,10 @@ class StreamReader(abc.ABC):
         raw, self._half_out = block.raw[self._sent :], self._sent > 0
         self._sent = 0
         if not block.data:
-            self._keep(raw, out)
+            if self._half_out or _is_comment(raw):
+                self._keep(raw, out)
+            else:
+                self._mend("empty_event_dropped")
         else:
             self.events += 1
             self._take_event(block.data, raw, out)
@@ -273,6 +276,15 @@ class StreamReader(abc.ABC):
     def _drop(self, data: bytes) -> None:
         if data.strip(b"\r\n"):
             self._mend("after_done_dropped")
+
+
+def _is_comment(raw: bytes) -> bool:
+    """Is there nothing in this block but comments?
+
+    An event without data is none by the text, and clients of today take it for one all the same: openai-python
+    decodes it, and fails.
+    """
+    return all(line.startswith(b":") for line in raw.removeprefix(BOM).splitlines() if line)
 
 
 def decoded(data: bytes) -> Any:

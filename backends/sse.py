@@ -11,7 +11,7 @@ from typing import NamedTuple
 EVENT_BYTES_MAX = 8 * 1024 * 1024
 """Unless told otherwise. A longer event is a fault of the backend: it has to be held whole to be read."""
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 # A first line end is no CR that begins a CRLF; a last CR counts only once the next byte is known.
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?=[^\n]))")
@@ -100,7 +100,7 @@ class SseScanner:
     def _data(self, raw: bytes) -> bytes | None:
         if not self._started:
             self._started = True
-            raw = raw.removeprefix(_BOM)
+            raw = raw.removeprefix(BOM)
         if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and not self._has_cr:
             return raw[6:-2]  # the usual one: a single line
         values = []

@@ -133,9 +133,9 @@ def test_what_counts_as_a_token(value: object, token: bool) -> None:
         sse_event({"choices": None}),
         sse_event({"choices": "none"}),
         b": comment\n\n",
-        b"event: ping\nid: 7\n\n",
+        b":\n: of two lines\n\n",
+        b"\xef\xbb\xbf: comment\n\n",
         b"\n",
-        b"data:\n\n",
     ],
 )
 def test_odd_events_pass_and_neither_commit_nor_are_tokens(raw: bytes) -> None:
@@ -143,6 +143,34 @@ def test_odd_events_pass_and_neither_commit_nor_are_tokens(raw: bytes) -> None:
     assert stream.feed(raw) == raw
     assert (stream.committed, stream.token, stream.error) == (False, False, None)
     assert feed_all(stream, STANDARD) + stream.end == ROLE + HE + LLO + STOP + DONE
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"event: ping\nid: 7\n\n",
+        b"retry: 1000\n\n",
+        b"data:\n\n",
+        b"data\n\n",
+        b": comment\nid: 7\n\n",
+        b"x\n\n",
+        b"event: ping\r\n\r\n",
+    ],
+)
+def test_an_event_without_data_does_not_pass(raw: bytes) -> None:
+    """The text says that it is no event; clients take it for one, decode its data, and fail."""
+    stream = ChunkReader(strip_usage=True)
+    pieces = [raw, ROLE, HE, raw, LLO, STOP, raw, USAGE, raw, DONE]
+    assert feed_all(stream, b"".join(pieces)) + stream.end == ROLE + HE + LLO + STOP + DONE
+    assert stream.mended == ("empty_event_dropped", "usage_removed")
+
+
+def test_a_long_one_of_which_a_part_has_gone_out_is_not_torn() -> None:
+    long = b"event: " + b"x" * (reader.HOLD_BYTES_MAX + 1)
+    stream = ChunkReader(strip_usage=True)
+    assert stream.feed(ROLE + HE + long) == ROLE + HE + long
+    assert stream.feed(b"\n\n" + LLO) == b"\n\n" + LLO
+    assert (stream.torn, stream.mended) == (False, ())
 
 
 @pytest.mark.parametrize(
@@ -452,6 +480,7 @@ class Part:
     usage: Usage | None = None
     finish: str | None = None
     token: bool = False
+    empty: bool = False
 
 
 def part(value: object, *, spaced: bool = False, **facts: object) -> Part:
@@ -488,9 +517,8 @@ PARTS = st.one_of(
         USAGES,
         SPACED,
     ),
-    st.sampled_from([b": ping\n\n", b"\n", b"data: null\n\n", b"data: 7\n\n", b"event: x\nid: 1\n\n"]).map(
-        Part
-    ),
+    st.sampled_from([b": ping\n\n", b"\n", b"data: null\n\n", b"data: 7\n\n"]).map(Part),
+    st.just(Part(b"event: x\nid: 1\n\n", empty=True)),
     st.builds(lambda s: part({"choices": [], "usage": None}, spaced=s), SPACED),
 )
 CHUNKINGS = st.lists(st.integers(1, 400), max_size=12) | st.just([1] * 5000)
@@ -518,7 +546,9 @@ def test_any_stream_in_any_chunking(parts: list[Part], newline: str, sizes: list
     more = [index for index, one in enumerate(done) if one.choices]
     after = more[-1] + 1 if more else 0
     held_from = next(i for i, one in enumerate(done) if i >= after and (one.usage_event or one.raw == DONE))
-    kept = [b"" if strip and one.usage_event else raw for one, raw in zip(done, raws, strict=True)]
+    kept = [
+        b"" if one.empty or (strip and one.usage_event) else raw for one, raw in zip(done, raws, strict=True)
+    ]
     usages = [one.usage for one in parts if one.usage is not None]
     finishes = [one.finish for one in parts if one.finish is not None]
 
@@ -532,7 +562,10 @@ def test_any_stream_in_any_chunking(parts: list[Part], newline: str, sizes: list
     assert stream.committed is bool(more)
     assert stream.counted == sum(one.token for one in parts)
     assert stream.token is (stream.counted > 0)
-    assert stream.mended == (("usage_removed",) if strip and any(one.usage_event for one in parts) else ())
+    assert set(stream.mended) == {
+        *(("usage_removed",) if strip and any(one.usage_event for one in parts) else ()),
+        *(("empty_event_dropped",) if any(one.empty for one in parts) else ()),
+    }
 
 
 @given(st.lists(PARTS, max_size=10), CHUNKINGS, st.booleans())
