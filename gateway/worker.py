@@ -12,6 +12,7 @@ import gc
 import logging
 import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -32,6 +33,9 @@ LEAVE_S = 3
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """A call leaves no cycles, so the collector finds next to nothing; with Python's own thresholds its looks cost 8 %."""
+
+OTHER_FILES = 128
+"""Open files beside a client's and a backend's connection for each call: journal, pages, probes, the store's."""
 
 logger = logging.getLogger("weighbridge.worker")
 
@@ -122,6 +126,27 @@ def _protocol(door: direct.Door) -> type[asyncio.Protocol] | None:
     return direct.protocol(door)
 
 
+def raise_open_files(needed: int) -> int:
+    """Allow this process as many open files as the system lets it. returns: how many; logs if they are too few.
+
+    A usual soft limit is 1,024, made for programs that use select(2): some 500 calls.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:  # not on Linux
+        return hard
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < needed:
+        log(
+            logger,
+            logging.WARNING,
+            "fewer open files than bounds.connections_max needs",
+            limit=hard,
+            needed=needed,
+        )
+    return hard
+
+
 def main() -> int:
     """Entry of `python -m gateway.worker`; see supervisor.py for who calls it."""
     parser = argparse.ArgumentParser(prog="weighbridge-worker", description=__doc__)
@@ -135,6 +160,7 @@ def main() -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and end are told by the supervisor
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
+    raise_open_files(2 * config.bounds.connections_max + OTHER_FILES)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
