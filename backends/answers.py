@@ -10,31 +10,35 @@ from backends.sse import EVENT_BYTES_MAX
 
 
 class Answer(enum.Enum):
-    """What an answer is made of, and so how it is read; one for each form, not for each path."""
+    """What an answer is made of, and so how it is read; one for each form, not for each path.
 
-    CHAT = "chat"  # OpenAI: choices with messages, or chunks with deltas
-    COMPLETIONS = "completions"  # OpenAI: choices with texts
-    RESPONSES = "responses"  # OpenAI: an output, or `response.…` events
-    MESSAGES = "messages"  # Anthropic: content blocks
-    EMBEDDINGS = "embeddings"
-    SCORE = "score"
-    RERANK = "rerank"
-    TOKENS = "tokens"  # of a text, with their number
-    TOKEN_COUNT = "token_count"  # Anthropic: only how many they would be
-    TEXT = "text"  # of tokens
+    generates: tokens are generated. An embedding, a score, a count have no completion: it is 0, not unknown.
+    costs_tokens: the model computes something. The tokenizer alone costs no tokens.
+    """
 
-    @property
-    def generates(self) -> bool:
-        """Are tokens generated? An embedding, a score, a count have no completion: it is 0, not unknown."""
-        return self in _READERS
+    CHAT = "chat", True  # OpenAI: choices with messages, or chunks with deltas
+    COMPLETIONS = "completions", True  # OpenAI: choices with texts
+    RESPONSES = "responses", True  # OpenAI: an output, or `response.…` events
+    MESSAGES = "messages", True  # Anthropic: content blocks
+    EMBEDDINGS = "embeddings", False
+    SCORE = "score", False
+    RERANK = "rerank", False
+    TOKENS = "tokens", False, False  # of a text, with their number
+    TOKEN_COUNT = "token_count", False, False  # Anthropic: only how many they would be
+    TEXT = "text", False, False  # of tokens
 
-    @property
-    def costs_tokens(self) -> bool:
-        """Does the model compute anything? The tokenizer alone costs no tokens."""
-        return self not in _TOKENIZED
+    generates: bool
+    costs_tokens: bool
 
+    def __new__(cls, value: str, generates: bool, costs_tokens: bool = True) -> "Answer":
+        """A member, with what is asked of it for each call at hand."""
+        self = object.__new__(cls)
+        self._value_ = value
+        self.generates, self.costs_tokens = generates, costs_tokens
+        return self
 
-_TOKENIZED = frozenset({Answer.TOKENS, Answer.TOKEN_COUNT, Answer.TEXT})
+    __hash__ = object.__hash__  # a member is itself only; Enum hashes its name, in Python
+
 
 _READERS: dict[Answer, type[StreamReader]] = {
     Answer.CHAT: ChunkReader,

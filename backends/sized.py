@@ -3,7 +3,7 @@
 An answer is known by what its kind always has; an error that comes with the status 200, or a page of a proxy, is none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -70,6 +70,32 @@ def read_sized(answer: Answer, body: bytes) -> Sized:
         finish_reasons=tuple(reason[:REASON_CHARACTERS_MAX] for reason in reasons[:CHOICES_MAX]),
         text_bytes=_text_bytes(kind.said(value)) if reading.usage.completion_tokens is None else 0,
     )
+
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_PACKED = frozenset({b"content-type", b"metadata"})
+
+
+def packed_headers(answer: Answer, headers: Headers) -> Headers | None:
+    """What describes embeddings that come as bare numbers (vLLM: `encoding_format` `bytes` and `bytes_only`).
+
+    headers: of the answer, names in lower case. None: it is JSON, or should be.
+    """
+    if answer is not Answer.EMBEDDINGS:
+        return None
+    kind = dict(headers).get(b"content-type", b"")
+    if not kind.lower().startswith(b"application/octet-stream"):
+        return None
+    return [(name, value) for name, value in headers if name in _PACKED]
+
+
+def read_packed(headers: Headers) -> Sized:
+    """Such an answer: its usage stands in the header `metadata`, or nowhere."""
+    metadata = decoded(dict(headers).get(b"metadata", b""))
+    usage = metadata.get("usage") if isinstance(metadata, dict) else None
+    reading = Reading(usage=UNKNOWN) if usage is None else counts.pooled(usage)
+    return Sized(ok=True, usage=reading.usage, usage_invalid=int(reading.invalid))
 
 
 _TOKENIZED: dict[Answer, tuple[str, str | None]] = {

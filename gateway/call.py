@@ -34,7 +34,7 @@ from backends.errors import (
     BackendUnavailable,
 )
 from backends.reader import StreamReader
-from backends.sized import read_sized
+from backends.sized import packed_headers, read_packed, read_sized
 from gateway import errors, heads, routing, tally
 from gateway.errors import GatewayError
 from gateway.events import (
@@ -140,8 +140,8 @@ class Call:
 
     __slots__ = (
         "_asked_ns", "_body", "_body_bytes", "_busy", "_comment_ns", "_committed", "_course", "_due_ns", "_events_seen",
-        "_gone", "_number", "_opened", "_queue_deadline_ns", "_reader", "_result", "_silence_ns", "_stop", "_tally",
-        "facts", "limits", "state", "total_deadline_ns",
+        "_gone", "_number", "_opened", "_packed", "_queue_deadline_ns", "_reader", "_result", "_silence_ns", "_stop",
+        "_tally", "facts", "limits", "state", "total_deadline_ns",
     )  # fmt: skip
 
     def __init__(self, facts: Facts, plan: Plan, limits: Limits) -> None:
@@ -160,6 +160,7 @@ class Call:
         self._reader: StreamReader | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._packed: Headers | None = None  # of an answer that is not JSON: what describes it
         self._events_seen = 0
         self._opened = False  # the head has gone to the client
         self._committed = False
@@ -329,6 +330,7 @@ class Call:
                 return self._fail(BackendFaulted(self._backend, "answer not a stream"), now_ns)
             else:
                 self.state = SIZED
+                self._packed = packed_headers(self.facts.operation.answer, event.headers)
             return _NOTHING
         reason = f"status {event.status}"
         if event.status in (429, 503):
@@ -406,13 +408,14 @@ class Call:
 
     def _sized_end(self, _event: End, now_ns: int) -> Actions:
         body = b"".join(self._body)
-        answer = read_sized(self.facts.operation.answer, body)
+        packed = self._packed
+        answer = read_sized(self.facts.operation.answer, body) if packed is None else read_packed(packed)
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
         self._tally.served = True
         self._tally.read_answer(answer)
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
-        head = heads.sized_head(200, self.facts, self._tally, len(body))
+        head = heads.sized_head(200, self.facts, self._tally, len(body), packed)
         self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
         return [*self._answered(), *released, *_SEAL]
 

@@ -26,9 +26,9 @@ def stream_head(facts: Facts, tally: Tally) -> Open:
     return Open(200, (*_STREAM, *_ids(facts), *_origin(tally)))
 
 
-def sized_head(status: int, facts: Facts, tally: Tally, length: int) -> Open:
-    """The head of a backend's answer of `length` bytes."""
-    return Open(status, (_JSON, *_ids(facts), _length(length), *_origin(tally)))
+def sized_head(status: int, facts: Facts, tally: Tally, length: int, kind: Headers | None = None) -> Open:
+    """The head of a backend's answer of `length` bytes. kind: what describes it, if it is not JSON."""
+    return Open(status, (*(kind or (_JSON,)), *_ids(facts), _length(length), *_origin(tally)))
 
 
 def error(error: GatewayError, facts: Facts) -> tuple[Open, bytes]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backends.answers import Answer
-from backends.sized import Sized, read_sized
+from backends.sized import Sized, packed_headers, read_packed, read_sized
 from metering.usage import UNKNOWN, Usage, UsageSource
 from tests.support import captures
 
@@ -150,3 +150,38 @@ def test_a_bad_count_is_left_out_and_the_text_measured_if_it_was_the_answers() -
     answer = read_sized(Answer.RESPONSES, json.dumps(value).encode())
     assert answer.usage == Usage(prompt_tokens=5, source=UsageSource.REPORTED)
     assert (answer.usage_invalid, answer.text_bytes) == (1, 4)
+
+
+# -- embeddings as bare numbers
+
+
+def test_recorded_bare_embeddings_are_described_by_a_header() -> None:
+    response = captures.load("embeddings_bytes", captures.VLLM_POOLING).response
+    headers = [(name.encode(), value.encode()) for name, value in response.headers]
+    described = packed_headers(Answer.EMBEDDINGS, headers)
+    assert described is not None
+    assert [name for name, _ in described] == [b"metadata", b"content-type"]
+    assert read_packed(described) == Sized(
+        ok=True, usage=Usage(prompt_tokens=2, completion_tokens=0, source=UsageSource.REPORTED)
+    )
+
+
+@pytest.mark.parametrize("metadata", [b"", b"[]", b"not json", b"{}", b'{"usage":null}'])
+def test_bare_embeddings_may_say_nothing_of_their_usage(metadata: bytes) -> None:
+    headers = [(b"content-type", b"Application/octet-stream"), (b"metadata", metadata), (b"server", b"x")]
+    described = packed_headers(Answer.EMBEDDINGS, headers if metadata else headers[:1])
+    assert described == (headers[:2] if metadata else headers[:1])
+    assert read_packed(described) == Sized(ok=True)
+    assert read_packed([(b"metadata", b'{"usage":{}}')]).usage_invalid == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer.EMBEDDINGS, b"application/json"),
+        (Answer.CHAT, b"application/octet-stream"),
+        (Answer.EMBEDDINGS, None),
+    ],
+)
+def test_all_else_is_json(answer: Answer, kind: bytes | None) -> None:
+    assert packed_headers(answer, [(b"content-type", kind)] if kind else []) is None
