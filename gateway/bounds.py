@@ -137,12 +137,13 @@ class Watch:
 class LoopLag:
     """How late the event loop is: a round that should come at equal intervals says when it came.
 
-    Once is an accident (a pause of the system, a collection of garbage); twice in a row is too much work.
+    Once is an accident (a pause of the system, a collection of garbage); twice in a row is too much work: `too_late`.
     """
 
     def __init__(self, *, interval_ns: int, lag_ns_max: int) -> None:
         self._interval_ns = interval_ns
         self._lag_ns_max = lag_ns_max
+        self.too_late = False
         self._due_ns: int | None = None
         self._recent_ns: collections.deque[int] = collections.deque([0, 0], maxlen=ROUNDS)
 
@@ -150,13 +151,9 @@ class LoopLag:
         """The round came. returns: by how much it was late."""
         lag_ns = 0 if self._due_ns is None else max(0, now_ns - self._due_ns)
         self._due_ns = now_ns + self._interval_ns
+        self.too_late = min(lag_ns, self._recent_ns[-1]) > self._lag_ns_max
         self._recent_ns.append(lag_ns)
         return lag_ns
-
-    @property
-    def too_late(self) -> bool:
-        """Was each of the last two rounds too late?"""
-        return min(self._recent_ns[-1], self._recent_ns[-2]) > self._lag_ns_max
 
     @property
     def worst_ns(self) -> int:

@@ -141,11 +141,11 @@ class DirectProtocol(HttpToolsProtocol):
         self._read_bytes = len(data)
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
+            rest: bytes | memoryview = data
+            while rest:
+                rest = self._parse(rest)
         except httptools.HttpParserError:
             self._leave(errors.InvalidRequest("this is no HTTP request"))
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ask_without_upgrade(data[upgrade.args[0] :])
         if watch.turn == turn and watch.phase is Phase.HEAD:
             watch.phase_bytes += len(data)
             if watch.phase_bytes > self.door.bounds.head_bytes_max:
@@ -241,22 +241,26 @@ class DirectProtocol(HttpToolsProtocol):
         self.transport.write(head + lines + b"\r\n" + body)
         self.transport.write_eof()
 
-    def _ask_without_upgrade(self, rest: bytes) -> None:
-        """The client would rather speak another protocol (HTTP/2, Java's): take its request as one that would not.
+    # -- the parser
 
-        The parser has stopped behind the head. rest: what came after that.
+    def _parse(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Parse; returns what is left. The parser stops behind a head with `Upgrade`.
+
+        Such a client would rather speak another protocol (HTTP/2: Java's); its request is taken as one that would not.
         """
-        if not any(name == b"upgrade" for name, _ in self.headers):  # CONNECT
-            self._leave(errors.InvalidRequest("this is no proxy"))
-            return
-        first = b"%b %b HTTP/%b\r\n" % (
-            self.parser.get_method(), self.url, self.parser.get_http_version().encode()
-        )  # fmt: skip
+        try:
+            self.parser.feed_data(data)
+            return b""
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = memoryview(data)[upgrade.args[0] :]
+        if self._leaving or not any(name == b"upgrade" for name, _ in self.headers):
+            self._leave(errors.InvalidRequest("this is no proxy"))  # CONNECT
+            return b""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in _OF_UPGRADE]
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"".join([first, *lines, b"\r\n", rest]))
-
-    # -- the parser
+        self.parser.feed_data(b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines)))
+        return rest
 
     def on_message_begin(self) -> None:
         """A request begins; what uvicorn needs for it is made only if it goes uvicorn's way."""

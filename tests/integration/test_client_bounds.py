@@ -72,7 +72,7 @@ class Bounded:
 
     def passes(self, bound: str, times: int = 1) -> None:
         """Wait until it is counted; never more often than it happened."""
-        eventually(lambda: self.passed(bound) >= times)
+        eventually(lambda: self.passed(bound) >= times, within_s=30)
         assert self.passed(bound) == times
 
 

@@ -278,6 +278,12 @@ def test_an_upgrade_that_nobody_knows_is_left_out(wire: Wire) -> None:
     assert wire.until(b"ok\n").count(b"HTTP/1.1 200 OK") == 2
 
 
+def test_many_of_them_at_once_are_answered_in_turn(wire: Wire) -> None:
+    one = wire.head("Connection: Upgrade", "Upgrade: h2c", method="GET", path="/healthz")
+    wire.sock.sendall(one * 2_000)
+    assert wire.until(b"ok\n", 2_000).count(b"HTTP/1.1 200 OK") == 2_000
+
+
 def test_it_is_no_proxy(wire: Wire) -> None:
     wire.sock.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
     assert wire.at_end().startswith(b"HTTP/1.1 400 ")
