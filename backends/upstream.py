@@ -327,6 +327,7 @@ class _Connection(asyncio.Protocol):
         self.start(attempt)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        del self._parser  # it holds this protocol's methods: a cycle, and the collector comes rarely
         self._upstream._gone(self)
         attempt, self._attempt = self._attempt, None
         if attempt is None:

@@ -1,6 +1,7 @@
 """The HTTP client towards a backend, over real sockets, against a server that sends exactly what it is told."""
 
 import asyncio
+import gc
 import gzip
 import socket
 import time
@@ -643,6 +644,39 @@ def test_abort_closes_at_once_and_nothing_follows(run: Run, at: str) -> None:
             await upstream.close()
 
     run(body())
+
+
+@pytest.mark.parametrize("by", ["us", "the backend"])
+def test_a_connection_that_has_ended_needs_no_collector(run: Run, by: str) -> None:
+    """It leaves no cycle: in a worker the collector comes so rarely that they add up to megabytes."""
+
+    async def body() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            await peer.send(CHUNKED + b"3\r\nabc\r\n")
+            if by == "us":
+                await peer.gone()
+
+        async with rawserver.serve(script) as port:
+            upstream = client(port)
+            for _ in range(3):
+                told = start(upstream, Told())
+                await told.called("data")
+                assert told.attempt is not None
+                if by == "us":
+                    told.attempt.abort()
+                told.attempt = None  # a cycle of the test's own
+                await until(lambda: upstream.open_connections == 0)
+            del told
+            assert [each for each in gc.get_objects() if isinstance(each, module._Connection)] == []
+            await upstream.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(body())
+    finally:
+        gc.enable()
 
 
 def test_abort_right_after_a_reused_connection_was_taken(run: Run) -> None:
