@@ -32,6 +32,7 @@ e2e: $(VENV)/.dev ## A real vLLM on this machine's CPUs behind the gateway (4 GB
 
 clients: $(VENV)/.dev ## Client libraries, Python and JavaScript, before the gateway (800 MB, the first time 2 minutes more)
 	$(BIN)/python -m tests.clients.environment
+	WEIGHBRIDGE_DRIVER=plain $(BIN)/python -m pytest -q -m clients tests/clients
 	$(BIN)/python -m pytest -q -m clients tests/clients
 
 bench: $(VENV)/.runtime ## CPU time and latency beside nginx, HAProxy, Envoy and other gateways (two cores, 15 minutes)

@@ -283,3 +283,15 @@ def test_a_library_that_tries_again_has_a_record_for_each_try(application: Appli
     failed, completed = eventually(lambda: len(found := application.scene.calls(request_id)) == 2 and found)
     assert (failed["outcome"], completed["outcome"]) == ("backend_failed", "completed")
     assert completed["usage"]["completion_tokens"] == view["completion_tokens"]
+
+
+@pytest.mark.parametrize("kind", ["busy_429", "busy_503"])
+def test_a_library_waits_as_long_as_a_busy_server_asks(application: Application, kind: str) -> None:
+    application.scene.simulators["m1"].arm(kind, times=1, retry_after_s=2)
+    view, request_id = application.ask("stream", retries=None)
+    assert view["error"] is None
+    busy, completed = eventually(lambda: len(found := application.scene.calls(request_id)) == 2 and found)
+    assert (busy["outcome"], busy["error_code"]) == ("backend_failed", "no_backend")
+    assert busy["status"] == int(kind.removeprefix("busy_"))
+    assert completed["outcome"] == "completed"
+    assert completed["received_ns"] - busy["finished_ns"] > 1.9e9
