@@ -21,7 +21,7 @@ from backends.errors import BackendDisconnected, BackendError, BackendFaulted, B
 from backends.model import Backend
 from metering import units
 
-IDLE_NS_MAX = 4 * units.NS_PER_S
+IDLE_S_MAX = 4.0
 """vLLM (uvicorn) closes a connection that was idle for 5 s; one of ours is never that old."""
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -116,8 +116,8 @@ class Attempt:
 class Upstream:
     """The connections to one backend from one worker. Loop thread only.
 
-    key: the backend's API key, or None. head_bytes_max: of an answer. idle_max: connections kept for calls to come.
-    The backend's name is resolved anew for each connection. Raises as tls.client_context does.
+    key: the backend's API key, or None. head_bytes_max: of an answer. idle_max: connections kept for calls to come,
+    for idle_s_max. The backend's name is resolved anew for each connection. Raises as tls.client_context does.
     """
 
     def __init__(
@@ -128,10 +128,12 @@ class Upstream:
         loop: asyncio.AbstractEventLoop,
         head_bytes_max: int = HEAD_BYTES_MAX,
         idle_max: int = IDLE_MAX,
+        idle_s_max: float = IDLE_S_MAX,
     ) -> None:
         self.name = backend.name
         self._head_bytes_max = head_bytes_max
         self._idle_max = idle_max
+        self._idle_ns_max = round(idle_s_max * units.NS_PER_S)
         self._loop = loop
         self._host, self._port = backend.address()
         self._tls = tls.client_context(backend.ca_file) if backend.tls else None
@@ -168,7 +170,7 @@ class Upstream:
         """Close connections that have been idle for too long. now_ns: of time.monotonic_ns."""
         while self._idle:
             oldest = next(iter(self._idle))
-            if now_ns - oldest.idle_since_ns < IDLE_NS_MAX:
+            if now_ns - oldest.idle_since_ns < self._idle_ns_max:
                 return
             del self._idle[oldest]
             oldest.drop()
@@ -203,7 +205,7 @@ class Upstream:
         return b"".join(parts)
 
     def _take_idle(self) -> "_Connection | None":
-        oldest_ns = time.monotonic_ns() - IDLE_NS_MAX
+        oldest_ns = time.monotonic_ns() - self._idle_ns_max
         while self._idle:
             connection, _ = self._idle.popitem()
             if connection.idle_since_ns > oldest_ns and not connection.closing:

@@ -227,6 +227,8 @@ def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Ent
             key=keys.get(backend.name),
             loop=loop,
             head_bytes_max=config.bounds.backend_head_bytes_max,
+            idle_max=config.bounds.backend_idle_max,
+            idle_s_max=config.bounds.backend_idle_s,
         )
         stack.push_async_callback(upstream.close)
         entries.append(Entry(backend, upstream))

@@ -75,6 +75,8 @@ class Bounds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     body_bytes_max: BufferBytes = 32 * MIB  # images travel in bodies as base64
     write_stall_s: Seconds = 60.0
     buffer_bytes_max: BufferBytes = 256 * KIB
+    backend_idle_s: Seconds = 4.0  # vLLM closes after 5
+    backend_idle_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1024
     backend_head_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=MIB)] = 64 * KIB
     event_bytes_max: BufferBytes = EVENT_BYTES_MAX
     answer_bytes_max: BufferBytes = 64 * MIB

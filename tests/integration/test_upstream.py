@@ -16,7 +16,8 @@ import uvloop
 from backends import upstream as module
 from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
 from backends.model import Backend
-from backends.upstream import IDLE_MAX, Upstream
+from backends.upstream import IDLE_MAX, IDLE_S_MAX, Upstream
+from metering.units import NS_PER_S
 from tests.support import captures, rawserver
 from tests.support.exchanges import Told, ask, start, until
 from tests.support.rawserver import WAIT_S, Peer
@@ -39,10 +40,17 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def client(
-    port: int, *, host: str = "127.0.0.1", key: str | None = None, idle_max: int = IDLE_MAX
+    port: int,
+    *,
+    host: str = "127.0.0.1",
+    key: str | None = None,
+    idle_max: int = IDLE_MAX,
+    idle_s_max: float = IDLE_S_MAX,
 ) -> Upstream:
     backend = Backend(name="b1", url=f"http://{host}:{port}", model="m1")
-    return Upstream(backend, key=key, loop=asyncio.get_running_loop(), idle_max=idle_max)
+    return Upstream(
+        backend, key=key, loop=asyncio.get_running_loop(), idle_max=idle_max, idle_s_max=idle_s_max
+    )
 
 
 def answering(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
@@ -133,19 +141,18 @@ def test_idle_connections_are_closed_before_the_server_would(run: Run) -> None:
             now_ns = time.monotonic_ns()
             upstream.sweep(now_ns)
             assert upstream.open_connections == 1
-            upstream.sweep(now_ns + module.IDLE_NS_MAX)
+            upstream.sweep(now_ns + round(IDLE_S_MAX * NS_PER_S))
             await until(lambda: upstream.open_connections == 0)
             await upstream.close()
 
     run(body())
 
 
-def test_an_idle_connection_that_is_too_old_is_not_used(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_that_is_too_old_is_not_used(run: Run) -> None:
     async def body() -> None:
         async with rawserver.serve(answering(OK)) as port:
-            upstream = client(port)
+            upstream = client(port, idle_s_max=1e-9)
             await ask(upstream)
-            monkeypatch.setattr(module, "IDLE_NS_MAX", 0)
             told = await ask(upstream)
             assert told.body == b"ok"
             assert told.attempt is not None
