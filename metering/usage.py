@@ -19,7 +19,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     The two are never interchangeable: `tokens or estimate` is a billing bug.
     cached_prompt_tokens are a part of prompt_tokens, reasoning_tokens of
-    completion_tokens; `other` holds the kinds that some backends add.
+    completion_tokens; `other` holds kinds that are not the model's, as a tokenizer's.
     """
 
     cached_prompt_tokens: int | None = None

@@ -10,10 +10,12 @@ import pytest
 
 from gateway import cli, config_load, errors
 from gateway.config import Config
+from gateway.operations import OPERATIONS
 from metering import record
 from metering.families import FAMILIES
 from metering.metrics import JOURNAL_HEAD_SEQ
 from metering.pricing import Unpriced
+from metering.usage import UsageSource
 
 ROOT = pathlib.Path(__file__).parent.parent
 REFERENCE = ROOT / "deploy" / "reference"
@@ -169,3 +171,19 @@ def test_every_error_code_stands_in_the_api_page_with_its_status() -> None:
     rows = dict(re.findall(r"^\| `?(\w+)`? \| ([0-9, ]+) \|", page("api.md"), re.MULTILINE))
     ours = {(error.code or "null", str(int(error.status))) for error in errors_below(errors.GatewayError)}
     assert {(code, status) for code, listed in rows.items() for status in listed.split(", ")} == ours
+
+
+def test_every_operation_stands_on_the_page_with_its_paths_and_fields() -> None:
+    rows = [line.split("|") for line in page("api.md").splitlines() if line.startswith("| `")]
+    rows = [row for row in rows if len(row) == 6 and coded(row[2]) <= OPERATIONS.keys() and coded(row[2])]
+    told = {path: (coded(row[1]), coded(row[3])) for row in rows for path in coded(row[2])}
+    assert told.keys() == OPERATIONS.keys()
+    for path, operation in OPERATIONS.items():
+        assert operation.name in told[path][0]
+        assert told[path][1] == operation.acted_on - {"model"}
+    (names,) = [coded(line) for line in page("journal.md").splitlines() if line.startswith("| `operation` |")]
+    assert names == {"operation"} | {operation.name for operation in OPERATIONS.values()}
+
+
+def test_every_source_of_counts_stands_on_the_page() -> None:
+    assert {source.value for source in UsageSource} <= coded(page("journal.md"))
