@@ -177,6 +177,20 @@ def test_a_backends_key_that_cannot_be_read(tmp_path: pathlib.Path, runs: Runs, 
     assert runs.configs == []
 
 
+@pytest.mark.parametrize("command", [["check", "weighbridge.yaml"], ["serve"]])
+def test_a_ca_file_that_cannot_be_read(
+    tmp_path: pathlib.Path, runs: Runs, capsys: Capture, command: list[str]
+) -> None:
+    changed = GOOD.replace("http:", "https:").replace("model: llama}", "model: llama, ca_file: none.pem}")
+    (tmp_path / "weighbridge.yaml").write_text(changed)
+    assert cli.main(command) == 2
+    assert (
+        capsys.readouterr().err
+        == "none.pem: backends[0].ca_file: cannot be read: No such file or directory\n"
+    )
+    assert runs.configs == []
+
+
 class Models(http.server.BaseHTTPRequestHandler):
     answers: list[tuple[int, bytes]]
 
