@@ -31,6 +31,10 @@ class Phase(enum.Enum):
     ANSWER = "answer"  # to take its answer
 
 
+_IDLE, _BODY, _REST, _ANSWER = Phase.IDLE, Phase.BODY, Phase.REST, Phase.ANSWER
+"""For what each request passes: to find a member of an enumeration costs as much as to enter a phase."""
+
+
 class Late(enum.Enum):
     """Which deadline a client has let pass."""
 
@@ -98,14 +102,14 @@ class Watch:
 
     def answered(self) -> None:
         """The end of an answer has been handed out."""
-        if self.phase is Phase.ANSWER:
-            self.enter(Phase.IDLE)
-        elif self.phase is Phase.BODY:
-            self.enter(Phase.REST)
+        if self.phase is _ANSWER:
+            self.enter(_IDLE)
+        elif self.phase is _BODY:
+            self.enter(_REST)
 
     def heard_out(self) -> None:
         """The end of a request has come."""
-        self.enter(Phase.IDLE if self.phase is Phase.REST else Phase.ANSWER)
+        self.enter(_IDLE if self.phase is _REST else _ANSWER)
 
     def look(self, patience: Patience, now_ns: int, *, unsent_bytes: int, heard: bool) -> Late | None:
         """Look at it once more; has it let a deadline pass? A phase begins when it is first seen.

@@ -33,6 +33,7 @@ UVICORN = "0.54.0"
 _PATHS = {path.encode("ascii"): path for path in OPERATIONS}
 _UNUSUAL = (b"expect", b"content-encoding")
 _OF_UPGRADE = (b"connection", b"upgrade", b"http2-settings")
+_HEAD, _BODY = Phase.HEAD, Phase.BODY
 _TOLD_MAX = 256
 """Connections beyond the bound that are still told why they are closed; more are just closed."""
 
@@ -146,7 +147,7 @@ class DirectProtocol(HttpToolsProtocol):
                 rest = self._parse(rest)
         except httptools.HttpParserError:
             self._leave(errors.InvalidRequest("this is no HTTP request"))
-        if watch.turn == turn and watch.phase is Phase.HEAD:
+        if watch.turn == turn and watch.phase is _HEAD:
             watch.phase_bytes += len(data)
             if watch.phase_bytes > self.door.bounds.head_bytes_max:
                 self._head_too_large()
@@ -264,7 +265,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins; what uvicorn needs for it is made only if it goes uvicorn's way."""
-        self._watch.enter(Phase.HEAD)
+        self._watch.enter(_HEAD)
         self.url = b""
         self.headers = []
         self._ordinary = False
@@ -281,7 +282,7 @@ class DirectProtocol(HttpToolsProtocol):
         if watch.phase_bytes + self._read_bytes > bytes_max and self._head_bytes() > bytes_max:
             self._head_too_large()
             return
-        watch.enter(Phase.BODY)
+        watch.enter(_BODY)
         path = self.door.paths.get(self.url)
         api = self.door.api
         if path is None or api is None or not self._plain_post():
