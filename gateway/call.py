@@ -203,6 +203,7 @@ class Call:
         tally, limits = self._tally, self.limits
         tally.response_bytes += len(data)
         tally.last_token_ns = now_ns
+        self._events_seen = self._reader.events
         self._due_ns = min(now_ns + limits.between_events_ns, self.total_deadline_ns)
         if limits.keepalive_ns:
             self._comment_ns = now_ns + limits.keepalive_ns
@@ -638,7 +639,7 @@ class Call:
         """The record was lost: the client must not take this for the end of a good answer."""
         self.state = DONE
         error = errors.JournalFull("the call could not be recorded")
-        if self._opened:
+        if self._opened and not self._gone:
             return (Finish(self._error_event(error)),)
         return self._answer(error)
 
@@ -649,6 +650,8 @@ class Call:
         return (b"\n\n" if self._torn else b"") + event
 
     def _answer(self, error: GatewayError) -> Actions:
+        if self._gone:
+            return _GONE
         head, body = heads.error(error, self.facts)
         return (head, Finish(body))
 

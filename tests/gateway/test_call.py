@@ -791,6 +791,18 @@ def test_the_silence_is_counted_from_the_last_byte_to_the_client() -> None:
     assert (w.record.outcome, w.record.error_code) == (Outcome.TIMED_OUT, "timeout")
 
 
+def test_tokens_that_pass_by_themselves_do_not_make_a_comment_a_sign_of_life() -> None:
+    w = alive()
+    w.answer(200, HEAD_SSE, ROLE, HE)
+    w.now_ns = SECOND
+    assert w.call.passes(w.attempt, LLO, w.now_ns)
+    w.now_ns = 2 * SECOND
+    w.feed(m.Data(w.attempt, data=b": ping\n\n"))
+    for _ in range(10):
+        w.tick()
+    assert (w.now_ns, w.aborts) == (11 * SECOND, 1)
+
+
 def test_the_backends_comments_before_its_answer_are_held_and_do_not_count() -> None:
     w = alive()
     w.answer(200, HEAD_SSE, b": ping\n\n")

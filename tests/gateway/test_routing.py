@@ -11,7 +11,7 @@ from backends.errors import (
     BackendUnavailable,
 )
 from backends.health import State
-from gateway.routing import Busy, Course, Step, View, after, plan, turned_away
+from gateway.routing import Busy, Course, Step, View, after, by_load, load, plan, turned_away
 from metering.record import LeftOut
 from tests.support.machine import target
 
@@ -111,6 +111,18 @@ def test_a_course_goes_on_once_to_a_longer_wall() -> None:
     assert len(course) == 1
     assert not course.outgrow(4096), "once"
     assert not Course(plan(views, max_tokens=None), (0, 0)).outgrow(8192), "nobody's is longer"
+
+
+@pytest.mark.parametrize(("in_flight", "cap", "full"), [(2, 8, 0.25), (0, 8, 0.0), (3, None, 3.0)])
+def test_load_is_by_seat_or_without_a_cap_by_call(in_flight: int, cap: int | None, full: float) -> None:
+    assert load(in_flight, cap) == full
+
+
+def test_a_standing_plan_is_ordered_by_another_load_and_tiers_stay() -> None:
+    made = plan([view("a"), view("b"), view("c"), view("gpu", tier=1)], max_tokens=None)
+    ordered = by_load(made, {"a": 2.0, "b": 0.5, "c": 0.5, "gpu": 0.0}.__getitem__)
+    assert [candidate.target.name for candidate in ordered.able] == ["b", "c", "a", "gpu"]
+    assert (ordered.left_out, ordered.unable, ordered.busy) == (made.left_out, made.unable, made.busy)
 
 
 def test_a_later_tier_is_no_fallback_while_the_first_has_somebody() -> None:
