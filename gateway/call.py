@@ -197,9 +197,11 @@ class Call:
         """
         if self.state is not STREAMING or attempt != self._number:
             return False
-        assert self._reader is not None
-        if not self._reader.passes(data):
+        reader = self._reader
+        assert reader is not None
+        if not reader.passes(data):
             return False
+        self._events_seen = reader.events
         tally, limits = self._tally, self.limits
         tally.response_bytes += len(data)
         tally.last_token_ns = now_ns
