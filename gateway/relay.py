@@ -176,9 +176,17 @@ class Relay:
         self._services.recorder.append(self)
 
     def _ask(self, action: machine.Ask) -> None:
+        if not self._needs_seat:
+            self.feed(machine.Granted(backend=action.wants[0]))
+            return
         backend = self._services.seats.ask(self._ticket, action.wants)
         if backend is not None:
             self.feed(machine.Granted(backend=backend))
+
+    @property
+    def _needs_seat(self) -> bool:
+        """Seats are of a server's batch; its tokenizer works beside that."""
+        return self.call.facts.operation.answer.costs_tokens
 
     def _leave(self, _action: machine.Leave) -> None:
         self._services.seats.leave(self._ticket)
@@ -201,6 +209,8 @@ class Relay:
             self._attempt.abort()
 
     def _release(self, action: machine.Release) -> None:
+        if not self._needs_seat:
+            return
         waiting = self._services.seats.release(action.backend)
         if waiting is not None:
             waiting.granted(action.backend)

@@ -1,5 +1,7 @@
 """What vLLM 0.32 was recorded to answer, sent through the gateway: the client gets its bytes, the record its counts."""
 
+import asyncio
+import contextlib
 import json
 import pathlib
 from collections.abc import Iterator
@@ -8,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support import captures
-from tests.support.stage import Stage, staged
+from tests.support.gateway import eventually
+from tests.support.rawbackend import Asked
+from tests.support.stage import RS, SLOTS, Stage, staged
 
 pytestmark = pytest.mark.integration
 
@@ -180,3 +184,26 @@ def test_another_key_beside_the_first_is_refused_in_anthropics_words(stage: Stag
     reply = stage.post(load("apis/messages")[2], path="/v1/messages", **{"x-api-key": "wb-other"})
     assert reply.status == 401
     assert json.loads(reply.body)["error"]["type"] == "authentication_error"
+
+
+def test_the_tokenizer_needs_no_seat_and_costs_nothing(stage: Stage) -> None:
+    async def stall_but_tokenize(
+        asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if asked.path == "/tokenize":
+            writer.write(raw_response("apis/tokenize"))
+        else:
+            await reader.read()  # until the client leaves
+
+    stage.b1.default = stall_but_tokenize
+    with contextlib.ExitStack() as stack:
+        for _ in range(SLOTS):
+            stack.enter_context(stage.open(RS))
+        eventually(lambda: stage.in_flight("b1") == SLOTS)
+        reply = stage.post(load("apis/tokenize")[2], path="/tokenize")
+        assert reply.status == 200
+        assert stage.in_flight("b1") == SLOTS
+    record = stage.record(reply.call_id)
+    assert (record["cost_pusd"], record["slot_ns"], record["unpriced_reason"]) == (0, 0, None)
+    assert record["usage"]["other"] == {"tokenized_tokens": 4}
+    eventually(lambda: stage.in_flight("b1") == 0)
