@@ -340,7 +340,9 @@ def test_a_loop_that_is_late_sheds_before_admission(
         got = eventually(is_shed)
         assert b'"code":"overloaded"' in got
         assert b"retry-after: 1" in got
-        (line,) = one.gateway.lines("refused")
+        (line,) = eventually(
+            lambda: one.gateway.lines("refused")
+        )  # written in the turn of its answer, after it
         assert (line["reason"], line["error_code"]) == ("Overloaded", "overloaded")
         assert len(scripted.asked) - asked == len(one.gateway.lines("admitted")) - 1
         one.passes("loop_lag")
