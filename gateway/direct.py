@@ -31,7 +31,7 @@ UVICORN = "0.54.0"
 """Whose inside this is written for; tests/gateway/test_direct.py fails when another one is installed."""
 
 _PATHS = {path.encode("ascii"): path for path in OPERATIONS}
-_UNUSUAL = (b"expect", b"content-encoding")
+_UNUSUAL = frozenset({b"expect", b"content-encoding"})
 _OF_UPGRADE = (b"connection", b"upgrade", b"http2-settings")
 _HEAD, _BODY = Phase.HEAD, Phase.BODY
 _TOLD_MAX = 256
@@ -55,7 +55,7 @@ class Door:
         self.bounds = bounds
         self.patience = Patience.of(bounds)
         self.paths = _PATHS if direct else {}
-        self.unusual = (*_UNUSUAL, b"origin") if cors else _UNUSUAL
+        self.unusual = _UNUSUAL | {b"origin"} if cors else _UNUSUAL
         self.api: OpenAIApi | None = None
         self.connections: Collection[Any] = ()
         self.exceeded: Callable[[Bound], None] = lambda _: None
@@ -290,7 +290,7 @@ class DirectProtocol(HttpToolsProtocol):
             return
         visit = api.visit(path, self.headers)
         try:
-            if any(name in visit.headers for name in self.door.unusual):
+            if not self.door.unusual.isdisjoint(visit.headers):
                 raise _Unusual
             api.authorize(visit, "POST")
         except (GatewayError, _Unusual):

@@ -5,6 +5,7 @@ they are raw ASGI, reached before Starlette's routing (app.py). The rest are ord
 """
 
 import asyncio
+import itertools
 import logging
 import re
 import secrets
@@ -65,18 +66,18 @@ class OpenAIApi:
         self._models = models
         self._targets = targets
         self._created_s = created_s
+        self._request_ids = map(f"req-{secrets.token_hex(6)}-{{}}".format, itertools.count(1))
 
     async def generate(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request to one of OPERATIONS under any server: the plain driver."""
-        headers = dict(scope["headers"])
-        visit = Visit(request_id=_request_id(headers), operation=OPERATIONS[scope["path"]], headers=headers)
+        visit = self.visit(scope["path"], scope["headers"])
         client = PlainClient(self._buffer_bytes_max)
         try:
             self.authorize(visit, scope["method"])
             body = await read_body(receive, bytes_max=self.body_bytes_max, patience=self._patience)
             if body is None:
                 return
-            if bodies.is_packed(headers):
+            if bodies.is_packed(visit.headers):
                 body = await self._unpacked(body)
             relay = self.begin(visit, body, client)
         except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
@@ -97,7 +98,8 @@ class OpenAIApi:
     def visit(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> "Visit":
         """A request to one of OPERATIONS, of which only the head is known. headers: names in lower case."""
         by_name = dict(headers)
-        return Visit(request_id=_request_id(by_name), operation=OPERATIONS[path], headers=by_name)
+        request_id = _given_id(by_name) or next(self._request_ids)
+        return Visit(request_id=request_id, operation=OPERATIONS[path], headers=by_name)
 
     def authorize(self, visit: "Visit", method: str) -> None:
         """What can be refused without the body. Raises GatewayError."""
@@ -127,10 +129,11 @@ class OpenAIApi:
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not self._services.recorder.has_room():
             raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
+        trace_id = _trace_id(visit.headers)
         facts = Facts(
             call_id=self._services.recorder.next_call_id(),
             request_id=visit.request_id,
-            trace_id=_trace_id(visit.headers),
+            trace_id=trace_id,
             tenant=principal.tenant,
             project=principal.project,
             key_id=principal.key_id,
@@ -148,7 +151,7 @@ class OpenAIApi:
         )
         request = relay.Request(
             path=visit.operation.path,
-            headers=_headers_up(visit),
+            headers=_headers_up(visit, traced=trace_id is not None),
             body=body,
             ask=ask,
         )
@@ -239,14 +242,14 @@ def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
 
 def _listed(request: StarletteRequest, content: object) -> Response:
     response = json_response(content)
-    response.headers["x-request-id"] = _request_id(dict(request.scope["headers"]))
+    response.headers["x-request-id"] = _request_id(request)
     return response
 
 
 async def render(request: StarletteRequest, error: Exception) -> Response:
     """A GatewayError of an ordinary endpoint, in OpenAI's shape."""
     assert isinstance(error, GatewayError)
-    headers = {"x-request-id": _request_id(dict(request.scope["headers"]))}
+    headers = {"x-request-id": _request_id(request)}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     return Response(
@@ -286,12 +289,14 @@ def credentials(request: StarletteRequest) -> tuple[bytes | None, bytes | None]:
     return headers.get(b"authorization"), headers.get(b"x-api-key")
 
 
-def _request_id(headers: Mapping[bytes, bytes]) -> str:
-    """The client's own id if it is a plain one, else a new one."""
+def _given_id(headers: Mapping[bytes, bytes]) -> str | None:
+    """The client's own request id, if it is a plain one."""
     given = headers.get(b"x-request-id")
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return given.decode()
-    return f"req-{secrets.token_hex(12)}"
+    return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None
+
+
+def _request_id(request: StarletteRequest) -> str:
+    return _given_id(dict(request.scope["headers"])) or f"req-{secrets.token_hex(12)}"
 
 
 def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
@@ -300,11 +305,11 @@ def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
     return match[1].decode() if match else None
 
 
-def _headers_up(visit: Visit) -> Headers:
+def _headers_up(visit: Visit, *, traced: bool) -> Headers:
     """The allow-list of what a backend sees; never the client's key or cookies."""
     headers = visit.headers
     up = [(b"x-request-id", visit.request_id.encode())]
-    if _trace_id(headers) is not None:
+    if traced:
         up.append((b"traceparent", headers[b"traceparent"]))
     if visit.operation.headers:
         up += [(name, headers[name]) for name in visit.operation.headers if name in headers]
