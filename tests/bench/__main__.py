@@ -60,6 +60,7 @@ def run(names: list[str], scenarios: list[str], repetitions: int) -> report.Resu
     """Start, measure, stop. Raises BenchError if it can't go on."""
     began = datetime.datetime.now(datetime.UTC)
     OUT.mkdir(exist_ok=True)
+    on = machine()
     raw = OUT / f"raw-{began:%Y%m%dT%H%M%S}.jsonl"
     with targets.started(names) as found:
         versions = {target.name: target.version for target in found if target.name != DIRECT}
@@ -71,7 +72,7 @@ def run(names: list[str], scenarios: list[str], repetitions: int) -> report.Resu
     mine = [sample for sample in samples if sample.target == OURS]
     return report.Result(
         date=f"{began:%Y-%m-%d %H:%M} UTC",
-        machine=machine(),
+        machine=on,
         versions=versions,
         left_out={name: "not installed" for name in names if name not in versions} | failed,
         repetitions=repetitions,

@@ -1,6 +1,7 @@
 """Where the benchmark keeps what is no part of the repository.
 
-It lies in $BENCH_CACHE_DIR, else `.bench/` in the repository; git ignores it:
+It lies in $BENCH_CACHE_DIR, else `.bench/` in the repository; git ignores it. Results go to $BENCH_OUT_DIR,
+else `out/` beside this file.
 
     <cache>/bin/{mock,load}     the two programs of native/, compiled
     <cache>/debian/root/        programs of Debian's packages, unpacked, if they are not on PATH
@@ -16,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 NATIVE = HERE / "native"
 PEERS = HERE / "peers"
-OUT = HERE / "out"
+OUT = pathlib.Path(os.environ.get("BENCH_OUT_DIR") or HERE / "out").resolve()
 
 CACHE = pathlib.Path(os.environ.get("BENCH_CACHE_DIR") or ROOT / ".bench").resolve()
 BIN = CACHE / "bin"

@@ -103,7 +103,6 @@ def _ours(directory: pathlib.Path, mock: int) -> Iterator[Target]:
     state_dir = directory / "state"
     file = directory / "weighbridge.yaml"
     file.write_text(json.dumps(ours.config(port, mock, state_dir, MODELS), indent=1))  # YAML reads JSON
-    ours.check_disk(directory)
     command: list[str | pathlib.Path] = [*ours.COMMAND, file]
     with running(command, directory / "log", core=GATEWAY_CORE, env=ours.ENV, cwd=ROOT) as child:
         headers = {"authorization": f"Bearer {ours.KEY}"}
@@ -130,14 +129,15 @@ def version() -> str:
 def _wait_ready(target: Target) -> None:
     """Until it has answered one request of each kind."""
     headers = {"content-type": "application/json", **target.headers}
+    log = CACHE / "run" / target.name / "log"
     for name in COMPARED:
         request = body(SCENARIOS[name])
 
         def answered(request: bytes = request) -> bool:
             if target.root is not None and not proc.command_line(target.root):
-                raise BenchError(f"{target.name} has ended; its log is in {CACHE / 'run' / target.name}")
+                raise BenchError(f"{target.name} has ended: {log}")
             return ask(target.port, "POST", "/v1/chat/completions", body=request, headers=headers)[0] == 200
 
-        eventually(answered, within_s=READY_S, what=f"{target.name} answers {name}")
+        eventually(answered, within_s=READY_S, what=f"{target.name} answers {name}; see {log}")
     if target.books is not None:
         target.books.count()
