@@ -125,7 +125,8 @@ class OpenAIApi:
         visit.model = served.id
         plan = self._plan(served, ask, received_ns)
         names = [candidate.target.name for candidate in plan.able]
-        if self._services.seats.full(served.id, names):
+        seated = visit.operation.answer.costs_tokens
+        if seated and self._services.seats.full(served.id, names):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not self._services.recorder.has_room():
             raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
