@@ -19,7 +19,8 @@ from gateway.operations import Operation
 
 N_MAX = 128
 TOKENS_MAX = 2**53
-"""A larger max_tokens is no count to most JSON readers."""
+"""A larger max_tokens is no count to most JSON readers. 0 is one: vLLM then only echoes the prompt, with its log
+probabilities."""
 
 MODEL_CHARACTERS_MAX = 256
 
@@ -64,7 +65,7 @@ def read_ask(body: bytes, operation: Operation) -> Ask:
     max_tokens = length = None
     for name in operation.lengths:
         if name in values:
-            count = _count(values, name, TOKENS_MAX)
+            count = _count(values, name, count_min=0, count_max=TOKENS_MAX)
             if max_tokens is None and count is not None:
                 max_tokens, length = count, name
     return Ask(
@@ -73,7 +74,7 @@ def read_ask(body: bytes, operation: Operation) -> Ask:
         include_usage=stream and asked,
         max_tokens=max_tokens,
         length=length,
-        n=_count(values, "n", N_MAX) if operation.choices and "n" in values else None,
+        n=_count(values, "n", count_min=1, count_max=N_MAX) if operation.choices and "n" in values else None,
         keys=() if dialects.NOT_ON_DEVICE.isdisjoint(values) else _ignorable(values),
         members=values,
         options=options,
@@ -174,14 +175,14 @@ def _flag(values: Members, name: str, *, inside: str) -> bool | None:
     raise InvalidRequest(f"{inside}{name} must be true or false", param=inside + name)
 
 
-def _count(values: Members, name: str, count_max: int) -> int | None:
+def _count(values: Members, name: str, *, count_min: int, count_max: int) -> int | None:
     value = _scalar(values[name], name)
     if value is None:
         return None
     if type(value) is not int:  # True is an int to Python
         raise InvalidRequest(f"{name} must be an integer", param=name)
-    if not 1 <= value <= count_max:
-        raise InvalidRequest(f"{name} must be between 1 and {count_max}", param=name)
+    if not count_min <= value <= count_max:
+        raise InvalidRequest(f"{name} must be between {count_min} and {count_max}", param=name)
     return value
 
 

@@ -83,6 +83,7 @@ def test_whether_the_client_wants_usage(fields: dict[str, Any], stream: bool, in
         ({"max_tokens": 5, "max_completion_tokens": 6}, 6, "max_completion_tokens"),
         ({"max_tokens": 5, "max_completion_tokens": None}, 5, "max_tokens"),
         ({"max_tokens": 2**53}, 2**53, "max_tokens"),
+        ({"max_tokens": 0}, 0, "max_tokens"),  # the prompt alone, echoed
     ],
 )
 def test_max_completion_tokens_wins(
@@ -106,7 +107,8 @@ def test_max_completion_tokens_wins(
         ({"stream_options": []}, "stream_options"),
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         *(({name: value}, name) for name in ("max_tokens", "max_completion_tokens", "n")
-          for value in (0, -1, "100", True, 1.0, 1e18, 10**400, [1], {})),
+          for value in (-1, "100", True, 1.0, 1e18, 10**400, [1], {})),
+        ({"n": 0}, "n"),
         ({"max_tokens": 2**53 + 1}, "max_tokens"),
         ({"n": 129}, "n"),
         ({"n": 10**9}, "n"),
