@@ -9,8 +9,11 @@ from tests.support import sse
 from tests.support.rawbackend import sized
 from tests.support.stage import (
     ANSWER,
+    CACHED_PUSD,
+    COMPLETION_PUSD,
     DONE,
     FINISH,
+    PROMPT_PUSD,
     REPORTED,
     ROLE,
     RS,
@@ -210,8 +213,77 @@ def test_br_010_data_that_is_no_object_passes(stage: Stage, odd: bytes) -> None:
     assert billed(stage.record(reply.call_id)) == REPORTED
 
 
-def test_br_012_the_bill_is_made_of_the_parts_not_of_the_total(stage: Stage) -> None:
-    stage.b1.default = sized(json.dumps(ANSWER | {"usage": u(10, 5) | {"total_tokens": 999}}).encode())
-    reply = stage.post(R)
-    assert json.loads(reply.body)["usage"]["total_tokens"] == 999
+NO_COUNTS = {
+    "negative": -10,
+    "a fraction": 10.5,
+    "a string": "10",
+    "a boolean": True,
+    "too large to be one": 1e30,
+    "too large an integer": 10**30,
+    "a list": [10],
+}
+
+
+def answer_with(usage: dict, asked: dict) -> tuple[bytes, bytes]:
+    """The raw answer and its body: sized for R, a stream for RSU."""
+    if asked is R:
+        body = json.dumps(ANSWER | {"usage": usage}).encode()
+        return sized(body), body
+    parts = (ROLE, *HELLO, FINISH, d(chunk(usage=usage)), DONE)
+    return stream(*parts), b"".join(parts)
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+@pytest.mark.parametrize("value", NO_COUNTS.values(), ids=NO_COUNTS)
+@pytest.mark.parametrize("asked", [R, RSU], ids=["sized", "stream"])
+def test_br_012_a_count_that_is_none_gives_no_quota_back(
+    stage: Stage, asked: dict, value: object, name: str
+) -> None:
+    stage.b1.default, body = answer_with(u(10, 5) | {name: value}, asked)
+    spent = stage.count("weighbridge_estimated_cost_usd_total")
+    reply = stage.post(asked)
+    assert (reply.status, reply.body) == (200, body)
+    record = stage.record(reply.call_id)
+    usage = record["usage"]
+    # The count that is one stands; of the other's the events of the stream, or the bytes, are counted.
+    counted = asked is RSU and name == "completion_tokens"
+    assert usage["source"] == ("counted" if counted else "estimated")
+    assert "usage_invalid" in record["mended"]
+    assert usage["prompt_tokens"] == 10 if name != "prompt_tokens" else 1 <= usage["prompt_tokens"] < 100
+    assert usage["completion_tokens"] == (5 if name == "prompt_tokens" else 2)
+    assert (
+        record["cost_pusd"]
+        == usage["prompt_tokens"] * PROMPT_PUSD + usage["completion_tokens"] * COMPLETION_PUSD
+    )
+    assert stage.count("weighbridge_estimated_cost_usd_total") > spent
+
+
+@pytest.mark.parametrize("asked", [R, RSU], ids=["sized", "stream"])
+def test_br_012_a_part_that_is_none_is_left_out(stage: Stage, asked: dict) -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": -1}}
+    stage.b1.default, _ = answer_with(u(10, 5) | details, asked)
+    record = stage.record(stage.post(asked).call_id)
+    assert billed(record) == REPORTED
+    assert record["usage"]["cached_prompt_tokens"] is None
+    assert "usage_invalid" in record["mended"]
+
+
+@pytest.mark.parametrize("asked", [R, RSU], ids=["sized", "stream"])
+def test_br_012_more_cached_tokens_than_there_are_cost_no_less(stage: Stage, asked: dict) -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 10**6}}
+    stage.b1.default, _ = answer_with(u(10, 5) | details, asked)
+    record = stage.record(stage.post(asked).call_id)
+    assert record["usage"]["cached_prompt_tokens"] == 10
+    assert record["cost_pusd"] == 10 * CACHED_PUSD + 5 * COMPLETION_PUSD
+    assert "usage_clamped" in record["mended"]
+
+
+@pytest.mark.parametrize("asked", [R, RSU], ids=["sized", "stream"])
+@pytest.mark.parametrize("total", [999, 0, -1, None, "x"])
+def test_br_012_the_bill_is_made_of_the_parts_not_of_the_total(
+    stage: Stage, asked: dict, total: object
+) -> None:
+    stage.b1.default, body = answer_with(u(10, 5) | {"total_tokens": total}, asked)
+    reply = stage.post(asked)
+    assert reply.body == body
     assert billed(stage.record(reply.call_id)) == REPORTED

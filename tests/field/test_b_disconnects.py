@@ -5,14 +5,19 @@ import time
 
 import pytest
 
+from tests.support import sse
 from tests.support.opened import Opened
 from tests.support.rawbackend import Asked
 from tests.support.stage import (
+    COMPLETION_PUSD,
     DONE,
     FINISH,
+    PAIR,
+    PROMPT_PUSD,
     REPORTED,
     ROLE,
     RS,
+    RSU,
     SIZED,
     SLOTS,
     STANDARD,
@@ -38,6 +43,31 @@ WITHIN_S = 1.0
 LEAVE = {"closed": Opened.leave, "reset": Opened.reset}
 
 
+def check_counted(record: dict, *, at_least: int, at_most: int, outcome: str = "client_gone") -> None:
+    """What was produced is billed, by our own count of it."""
+    usage = record["usage"]
+    assert (record["outcome"], usage["source"]) == (outcome, "counted")
+    assert usage["prompt_tokens"] >= 1
+    assert at_least <= usage["completion_tokens"] <= at_most
+    due = usage["prompt_tokens"] * PROMPT_PUSD + usage["completion_tokens"] * COMPLETION_PUSD
+    assert record["cost_pusd"] == due
+
+
+@pytest.mark.parametrize("leave", LEAVE.values(), ids=LEAVE)
+def test_br_014_a_client_that_leaves_pays_for_what_was_produced(stage: Stage, leave) -> None:
+    backend = stage.b1.default = Endless(opening(ROLE), framed(TOKEN), times=200)
+    with stage.open(RS) as opened:
+        opened.read_count(TOKEN, 10)
+        call_id = opened.headers["x-weighbridge-call-id"]
+        left_s = time.monotonic()
+        leave(opened)
+    record = stage.record(call_id, within_s=2.0)
+    assert backend.wait_closed() - left_s < WITHIN_S
+    check_counted(record, at_least=10, at_most=backend.sent)
+    assert record["status"] == 200
+    assert stage.in_flight("b1") == 0
+
+
 def test_br_014_a_running_usage_is_better_than_a_count(stage: Stage) -> None:
     stage.b1.default = Endless(opening(ROLE, content("a", usage=u(10, 1)), content("bcd", usage=u(10, 4))))
     with stage.open(RS) as opened:
@@ -45,6 +75,35 @@ def test_br_014_a_running_usage_is_better_than_a_count(stage: Stage) -> None:
         call_id = opened.headers["x-weighbridge-call-id"]
     usage = stage.record(call_id, within_s=2.0)["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (10, 4)
+
+
+def test_br_014_events_are_counted_also_where_many_come_in_one_read(stage: Stage) -> None:
+    stage.b1.default = Endless(opening(ROLE, b"".join([TOKEN] * 7), b"".join([TOKEN] * 300)))
+    with stage.open(RS) as opened:
+        opened.read_count(TOKEN, 307)
+        call_id = opened.headers["x-weighbridge-call-id"]
+    check_counted(stage.record(call_id, within_s=2.0), at_least=307, at_most=307)
+
+
+@pytest.mark.parametrize("leave", LEAVE.values(), ids=LEAVE)
+@pytest.mark.parametrize("first", [b"", opening(), opening(ROLE)], ids=["nothing", "a head", "a role"])
+def test_br_014_a_client_that_leaves_during_the_prefill_has_no_completion(
+    stage: Stage, first: bytes, leave
+) -> None:
+    backend = stage.b1.default = Endless(first)
+    with stage.open(RS, x_request_id=f"prefill-{len(first)}-{leave.__name__}") as opened:
+        assert backend.begun.wait(5)
+        if first == opening(ROLE):
+            opened.read_until(ROLE)
+        left_s = time.monotonic()
+        leave(opened)
+    assert backend.wait_closed() - left_s < WITHIN_S
+    record = stage.record_of(f"prefill-{len(first)}-{leave.__name__}", within_s=2.0)
+    assert record["outcome"] == "client_gone"
+    assert record["usage"]["source"] in ("counted", "estimated")
+    assert record["usage"]["prompt_tokens"] >= 1
+    assert record["usage"]["completion_tokens"] == 0
+    assert record["cost_pusd"] == record["usage"]["prompt_tokens"] * PROMPT_PUSD
 
 
 def test_br_015_leaving_before_the_usage_is_no_way_round_the_bill(stage: Stage) -> None:
@@ -63,6 +122,26 @@ def test_br_015_leaving_before_the_usage_is_no_way_round_the_bill(stage: Stage) 
             calls.append(opened.headers["x-weighbridge-call-id"])
     for call_id in calls:
         assert billed(stage.record(call_id)) == (10, 5, "reported", U_10_5_PUSD, "client_gone")
+
+
+def test_br_015_the_wait_for_the_usage_is_bounded(stage: Stage) -> None:
+    backend = stage.b1.default = Endless(opening(ROLE, *[TOKEN] * 5, FINISH))
+    with stage.open(RS) as opened:
+        opened.read_until(FINISH)
+        call_id = opened.headers["x-weighbridge-call-id"]
+        left_s = time.monotonic()
+    check_counted(stage.record(call_id), at_least=5, at_most=5)
+    assert backend.wait_closed() - left_s < 1.5
+
+
+def test_br_015_tokens_after_the_finish_do_not_prolong_it(stage: Stage) -> None:
+    backend = stage.b1.default = Endless(opening(ROLE, TOKEN, FINISH), framed(b": ping\n\n"))
+    with stage.open(RS) as opened:
+        opened.read_until(FINISH)
+        call_id = opened.headers["x-weighbridge-call-id"]
+        left_s = time.monotonic()
+    check_counted(stage.record(call_id), at_least=1, at_most=1)
+    assert backend.wait_closed() - left_s < 1.5
 
 
 def test_br_017_a_backend_stops_when_its_client_has_gone(stage: Stage) -> None:
@@ -88,6 +167,31 @@ def test_br_017_a_backend_stops_when_its_client_has_gone(stage: Stage) -> None:
     assert stage.post(R).status == 200
     assert backend.sent == sent < 3 + 2 * WITHIN_S / 0.05
     assert peers[0] != peers[1]
+
+
+def test_br_018_a_call_that_is_not_streamed_is_stopped_too(stage: Stage) -> None:
+    # Each seat is needed again: with one that leaked, the call after SLOTS would wait. The limit of parallel calls
+    # of a tenant comes with *Tenants*.
+    for number in range(5 * SLOTS):
+        backend = Endless(b"")
+        stage.b1.script.append(backend)
+        with stage.open(R, x_request_id=f"gone-{number}") as opened:
+            assert backend.begun.wait(5)
+            left_s = time.monotonic()
+            opened.leave()
+        assert backend.wait_closed() - left_s < WITHIN_S
+    assert stage.in_flight("b1") == 0
+    reply = stage.post(R)
+    assert billed(stage.record(reply.call_id)) == REPORTED
+    for number in range(5 * SLOTS):
+        record = stage.record_of(f"gone-{number}")
+        usage = record["usage"]
+        assert (record["outcome"], usage["source"], usage["completion_tokens"]) == (
+            "client_gone",
+            "estimated",
+            0,
+        )
+        assert record["cost_pusd"] == usage["prompt_tokens"] * PROMPT_PUSD > 0
 
 
 def test_br_018_half_of_an_answer_is_not_waited_for(stage: Stage) -> None:
@@ -135,6 +239,29 @@ CUTS = {
     "a clean end without a finish": stream(ROLE, TOKEN, TOKEN),
     "no longer HTTP": cut(opening(ROLE, TOKEN, TOKEN) + b"zz\r\n"),
 }
+
+
+@pytest.mark.parametrize("answer", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("ask", [RS, RSU | PAIR], ids=["alone", "pair"])
+def test_br_022_a_backend_that_leaves_has_failed(stage: Stage, ask: dict, answer) -> None:
+    stage.b1.default = answer
+    before, failed = stage.outcomes(), stage.count("weighbridge_attempts_total", outcome="failed")
+    reply = stage.post(ask)
+    assert (reply.status, reply.complete) == (200, True)
+    assert reply.body.startswith(ROLE + TOKEN + TOKEN)
+    *said, error = sse.chunks(reply.body)
+    assert len(said) == 3
+    assert [choice for chunk in said for choice in chunk["choices"] if choice["finish_reason"]] == []
+    assert error["error"].keys() == {"message", "type", "param", "code"}
+    assert error["error"]["code"] == "backend_failed"
+    record = stage.record(reply.call_id)
+    check_counted(record, at_least=2, at_most=2, outcome="backend_failed")
+    assert (record["status"], record["error_code"]) == (200, "backend_failed")
+    after = stage.outcomes()
+    assert after["completed"] == before["completed"]
+    assert after["backend_failed"] == before["backend_failed"] + 1
+    assert stage.count("weighbridge_attempts_total", outcome="failed") == failed + 1
+    assert stage.b2.asked == []
 
 
 def test_br_022_a_stream_that_ends_well_is_none_of_these(stage: Stage) -> None:

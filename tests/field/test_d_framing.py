@@ -5,17 +5,22 @@ import hashlib
 import json
 import threading
 import time
+import zlib
 
+import openai
 import pytest
 
 from tests.support import sse
-from tests.support.rawbackend import Asked
+from tests.support.rawbackend import Asked, sized
 from tests.support.rawclient import RawClient
 from tests.support.stage import (
+    ANSWER,
     CHAT,
+    COMPLETION_PUSD,
     DONE,
     FINISH,
     PAIR,
+    PROMPT_PUSD,
     REPORTED,
     ROLE,
     RS,
@@ -23,6 +28,7 @@ from tests.support.stage import (
     STANDARD,
     USAGE,
     Endless,
+    R,
     Stage,
     billed,
     content,
@@ -39,6 +45,10 @@ pytestmark = pytest.mark.integration
 HELLO = (content("he"), content("llo"))
 STREAM = b"".join(STANDARD)
 EVENT_BYTES_MAX = 8 * 1024 * 1024
+PAUSE_S = 0.001
+"""Between two writes, so that they are two reads."""
+MANY = 100
+"""Of so many parts it does not matter that each is a read of its own; on a busy machine they would take too long."""
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 """Of a body that ends with its connection: what is written is what is read, no chunk framing between."""
 
@@ -49,8 +59,7 @@ def close_delimited(parts: list[bytes]):
     async def answer(_asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for part in (HEAD, *parts):
             writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(PAUSE_S if len(parts) < MANY else 0)
         writer.close()
 
     return answer
@@ -84,7 +93,7 @@ def test_br_035_two_writes_split_at_each_offset(stage: Stage) -> None:
         at = int(asked.headers["x-request-id"])
         writer.write(raw[:at])
         await writer.drain()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(PAUSE_S)
         writer.write(raw[at:])
 
     async def client(offsets) -> None:
@@ -182,6 +191,30 @@ def test_br_038_comments_are_no_events(stage: Stage) -> None:
     assert record["ttft_ns"] / 1e9 > wait_s
 
 
+def test_br_038_openai_python_reads_it(stage: Stage) -> None:
+    given = [
+        COMMENTS[0],
+        ROLE,
+        FIELDS,
+        *COMMENTS,
+        HELLO[0],
+        FIELDS,
+        b"retry: 5\n\n",
+        HELLO[1],
+        FINISH,
+        FIELDS,
+        USAGE,
+        DONE,
+    ]
+    stage.b1.default = stream(*given)
+    url = f"http://127.0.0.1:{stage.gateway.port}/v1"
+    with openai.OpenAI(base_url=url, api_key=stage.gateway.keys["acme"], max_retries=0) as client:
+        chunks = list(client.chat.completions.create(**RSU))
+    said = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(said) == "hello"
+    assert chunks[-1].usage.completion_tokens == 5
+
+
 def test_br_038_an_event_with_data_keeps_its_other_fields(stage: Stage) -> None:
     named = [b"event: message\nretry: 3\n" + piece for piece in STANDARD]
     stage.b1.default = stream(*named)
@@ -191,6 +224,31 @@ def test_br_038_an_event_with_data_keeps_its_other_fields(stage: Stage) -> None:
 
 
 # -- BR-040
+
+
+@pytest.mark.parametrize(
+    "ping", [b": ping\n\n", b"event: ping\n\n", b"\n"], ids=["comment", "no data", "blank"]
+)
+@pytest.mark.parametrize("ask", [RS, RS | PAIR], ids=["alone", "pair"])
+def test_br_040_pings_do_not_keep_a_dead_stream(stage: Stage, ask: dict, ping: bytes) -> None:
+    said = content("a")
+    backend = stage.b1.default = Endless(opening(ROLE, said), framed(ping), every_s=0.1)
+    with stage.open(ask) as opened:
+        said_s = opened.read_until(said)
+        body = opened.rest()
+        ended_s = time.monotonic()
+        assert opened.complete
+        call_id = opened.headers["x-weighbridge-call-id"]
+    assert 1.0 <= ended_s - said_s + 0.05 < 2.0
+    assert sse.chunks(body)[-1]["error"]["code"] == "timeout"
+    assert backend.wait_closed() - said_s < 2.0
+    assert stage.in_flight("b1") == 0
+    record = stage.record(call_id)
+    assert (record["outcome"], record["error_code"], record["status"]) == ("timed_out", "timeout", 200)
+    usage = record["usage"]
+    assert (usage["source"], usage["completion_tokens"]) == ("counted", 1)
+    assert record["cost_pusd"] == usage["prompt_tokens"] * PROMPT_PUSD + COMPLETION_PUSD
+    assert stage.b2.asked == []
 
 
 @pytest.mark.parametrize("first", [opening(), opening(b": ping\n\n")], ids=["a head", "a ping"])
@@ -231,6 +289,13 @@ def test_br_041_characters_are_not_cut(stage: Stage, ask: dict) -> None:
     assert billed(stage.record(reply.call_id)) == REPORTED
 
 
+def test_br_041_nor_is_what_is_counted(stage: Stage) -> None:
+    stage.b1.default = close_delimited(single_bytes(ROLE + 3 * unescaped(WORDS)))
+    reply = stage.post(RS)
+    usage = stage.record(reply.call_id)["usage"]
+    assert (usage["source"], usage["completion_tokens"]) == ("counted", 3)
+
+
 # -- BR-043
 
 
@@ -242,6 +307,26 @@ def test_br_043_events_below_the_bound_pass(stage: Stage) -> None:
     assert (reply.status, reply.complete) == (200, True)
     assert hashlib.sha256(reply.body).digest() == hashlib.sha256(given).digest()
     assert billed(stage.record(reply.call_id)) == REPORTED
+
+
+def test_br_043_one_above_it_is_a_failure_not_an_end(stage: Stage) -> None:
+    piece = b"x" * 65_536
+    before = stage.rss_bytes()
+    backend = stage.b1.default = Endless(
+        opening(ROLE, HELLO[0], b"data: "), framed(piece), every_s=0, times=3 * EVENT_BYTES_MAX // len(piece)
+    )
+    with stage.open(RSU) as opened:
+        body = opened.rest()
+        call_id = opened.headers["x-weighbridge-call-id"]
+        assert opened.complete
+    assert body.startswith(ROLE + HELLO[0])
+    assert len(body) < EVENT_BYTES_MAX + 10 * len(piece)
+    error = json.loads(body.rstrip(b"\n").rpartition(b"\n\ndata: ")[2])
+    assert error["error"]["code"] == "backend_failed"
+    record = stage.record(call_id)
+    assert (record["outcome"], record["usage"]["completion_tokens"]) == ("backend_failed", 1)
+    assert stage.rss_bytes() - before < 4 * EVENT_BYTES_MAX
+    assert backend.wait_closed()
 
 
 def test_br_043_one_above_it_before_the_commit_point_falls_back(stage: Stage) -> None:
@@ -278,6 +363,15 @@ def test_br_044_a_last_event_needs_no_blank_line(stage: Stage, ask: dict, end: b
     record = stage.record(reply.call_id)
     assert billed(record) == REPORTED
     assert record["mended"]
+
+
+def test_br_044_without_usage_and_done_it_is_counted(stage: Stage) -> None:
+    stage.b1.default = stream(ROLE, *HELLO, FINISH[:-1])
+    reply = stage.post(RS)
+    assert reply.body == b"".join((ROLE, *HELLO, FINISH, DONE))
+    record = stage.record(reply.call_id)
+    assert (record["outcome"], record["usage"]["source"]) == ("completed", "counted")
+    assert record["usage"]["completion_tokens"] == 2
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", HELLO[1][:-2], HELLO[1][:-1]], ids=repr)
@@ -335,6 +429,62 @@ class Handed:
         writer.write(self._end)
 
 
+def squeezed(parts: list[bytes], kind: str) -> list[bytes]:
+    """Each part compressed and flushed, so that it can be read when it has come."""
+    deflate = zlib.compressobj(wbits=31 if kind == "gzip" else 15)
+    done = [deflate.compress(part) + deflate.flush(zlib.Z_SYNC_FLUSH) for part in parts]
+    return [*done[:-1], done[-1] + deflate.flush()]
+
+
+@pytest.mark.parametrize("kind", ["identity", "gzip", "deflate"])
+def test_br_047_each_event_goes_on_when_it_comes(stage: Stage, kind: str) -> None:
+    said = [ROLE, *(content(f"<{number}>") for number in range(5)), FINISH]
+    parts = [*said, USAGE + DONE]
+    sent = parts if kind == "identity" else squeezed(parts, kind)
+    head = opening()
+    if kind != "identity":
+        head = head.replace(b"\r\n\r\n", f"\r\ncontent-encoding: {kind}\r\n\r\n".encode())
+    backend = stage.b1.default = Handed(head, [framed(part) for part in sent], b"0\r\n\r\n")
+    late_s = []
+    with stage.open(RS, accept_encoding="gzip") as opened:
+        for number, part in enumerate(said):
+            late_s.append(opened.read_until(part) - backend.written_s[number])
+            backend.seen.release()
+        backend.seen.release()
+        assert opened.rest() == b"".join((*said, DONE))
+        assert opened.complete
+        headers = opened.headers
+    assert sorted(late_s)[len(late_s) // 2] < 0.1
+    assert "content-length" not in headers
+    assert "content-encoding" not in headers
+    assert (headers["cache-control"], headers["x-accel-buffering"]) == ("no-cache", "no")
+    record = stage.record(headers["x-weighbridge-call-id"])
+    assert billed(record) == REPORTED
+
+
+@pytest.mark.parametrize("kind", ["gzip", "deflate"])
+def test_br_047_a_sized_answer_is_decoded_too(stage: Stage, kind: str) -> None:
+    plain = json.dumps(ANSWER).encode()
+    (packed,) = squeezed([plain], kind)
+    stage.b1.default = sized(packed).replace(b"\r\n\r\n", f"\r\ncontent-encoding: {kind}\r\n\r\n".encode(), 1)
+    reply = stage.post(R, accept_encoding="gzip")
+    assert (reply.status, reply.body) == (200, plain)
+    assert "content-encoding" not in reply.headers
+    assert billed(stage.record(reply.call_id)) == REPORTED
+    assert stage.b1.asked[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("ask", [R, RS], ids=["sized", "stream"])
+@pytest.mark.parametrize("kind", ["br", "zstd", "gzip, gzip", "gzip"])
+def test_br_047_what_cannot_be_decoded_is_a_failure(stage: Stage, ask: dict, kind: str) -> None:
+    raw = sized(b"\x00\x01not compressed") if ask is R else stream(*STANDARD)
+    stage.b1.default = raw.replace(b"\r\n\r\n", f"\r\ncontent-encoding: {kind}\r\n\r\n".encode(), 1)
+    reply = stage.post(ask)
+    assert (reply.status, reply.error["code"]) == (502, "backend_failed")
+    record = stage.record(reply.call_id)
+    assert (record["outcome"], record["cost_pusd"]) == ("backend_failed", 0)
+
+
 # -- BR-050
 
 SINGLE = tuple(piece[:-1] for piece in STANDARD[:-1])
@@ -354,6 +504,16 @@ def test_br_050_another_backend_may_do_better(stage: Stage) -> None:
     reply = stage.post(RSU | PAIR)
     assert reply.body == STREAM
     assert billed(stage.record(reply.call_id)) == REPORTED
+
+
+@pytest.mark.parametrize("split", [SPLITS["whole"], SPLITS["crumbs"]], ids=["one read", "crumbs"])
+def test_br_050_after_a_good_beginning_it_is_an_error_event(stage: Stage, split) -> None:
+    stage.b1.default = close_delimited([ROLE + HELLO[0], *split(b"".join((*SINGLE, DONE)))])
+    reply = stage.post(RSU)
+    assert reply.body.startswith(ROLE + HELLO[0])
+    assert sse.parse(reply.body)[-1].json["error"]["code"] == "backend_failed"
+    record = stage.record(reply.call_id)
+    assert (record["outcome"], record["usage"]["source"]) == ("backend_failed", "counted")
 
 
 def test_br_050_a_cut_after_it_is_one_too(stage: Stage) -> None:

@@ -4,6 +4,7 @@ import datetime
 import email.utils
 import json
 import pathlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.stage import (
     SIZED,
     STANDARD,
     USAGE,
+    Endless,
     R,
     Stage,
     backend,
@@ -32,6 +34,7 @@ from tests.support.stage import (
     d,
     model,
     opening,
+    pieces,
     staged,
     stream,
 )
@@ -104,6 +107,35 @@ ERRORS = {
     "empty": d({"error": {}}),
 }
 AFTER = {"nothing": b": \n\n", "[DONE]": DONE, "more": content("b") + FINISH + USAGE + DONE}
+
+
+@pytest.mark.parametrize("reads", [1, 2], ids=["one read", "two reads"])
+@pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
+def test_br_051_an_error_in_a_stream_is_its_end(stage: Stage, error: bytes, after: bytes, reads: int) -> None:
+    whole, first = stream(ROLE, A, error, after), opening(ROLE, A)
+    stage.b1.default = whole if reads == 1 else pieces([first, whole.removeprefix(first)], every_s=0.02)
+    completed = stage.outcomes()["completed"]
+    reply = stage.post(RSU | PAIR)
+    assert (reply.status, reply.complete) == (200, True)
+    assert reply.body.startswith(ROLE + A)
+    (last,) = sse.chunks(reply.body.removeprefix(ROLE + A))
+    assert last.keys() == {"error"}
+    assert last["error"].keys() == FIELDS
+    assert all(isinstance(last["error"][name], str) for name in ("message", "type", "code"))
+    assert [word for word in INTERNAL if word.encode() in reply.body] == []
+    record = stage.record(reply.call_id)
+    assert (record["outcome"], record["error_code"]) == ("backend_failed", "backend_failed")
+    assert (record["usage"]["source"], record["usage"]["completion_tokens"]) == ("counted", 1)
+    assert stage.outcomes()["completed"] == completed
+    assert stage.b2.asked == []
+
+
+def test_br_051_an_error_before_the_close_without_end_is_one_too(stage: Stage) -> None:
+    stage.b1.default = cut(opening(ROLE, A, ERRORS["an error"]))
+    reply = stage.post(RS)
+    assert [*sse.chunks(reply.body)[-1]] == ["error"]
+    assert stage.record(reply.call_id)["outcome"] == "backend_failed"
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
@@ -190,6 +222,42 @@ LATER = {
     "no number": ((TOO_MANY, "soon"), (TOO_MANY, "-5"), 429, range(1, 61)),
 }
 """What B1 says, what B2 says, what the client is told: the kind of all of them, and the smallest time."""
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_br_054_retry_after_is_kept(stage: Stage, busy: Scripted, case: str) -> None:
+    # The limit of a tenant's own requests a minute comes with *Tenants*.
+    first, second, status, seconds = LATER[case]
+    busy.asked.clear()
+    busy.script = [told(*first), told(*second)]
+    ask = R | {"model": f"m-busy-{[*LATER].index(case)}"}
+    reply = stage.post(ask)
+    assert reply.status == status
+    assert reply.error.keys() == FIELDS
+    assert reply.error["code"] not in (None, "rate_limit_exceeded")  # that one is of our own limits
+    assert b"10.0.0.5" not in reply.body
+    assert int(reply.headers["retry-after"]) in seconds
+    record = stage.record(reply.call_id)
+    assert (record["outcome"], record["cost_pusd"], record["status"]) == ("backend_failed", 0, status)
+    assert [attempt["outcome"] for attempt in record["attempts"]] == ["unavailable", "unavailable"]
+    assert len(busy.asked) == 2
+
+
+def test_br_054_a_busy_backend_is_left_alone_until_then(stage: Stage, busy: Scripted) -> None:
+    busy.asked.clear()
+    busy.script = [told(TOO_MANY, "1"), told(TOO_MANY, "2")]
+    ask = R | {"model": f"m-busy-{BUSY - 1}"}
+    first = stage.post(ask)
+    began_s = time.monotonic()
+    assert first.headers["retry-after"] == "1"
+    again = stage.post(ask, x_request_id="again")
+    assert (again.status, again.headers["retry-after"]) == (429, "1")
+    assert stage.refused("again")["status"] == 429
+    assert len(busy.asked) == 2
+    while (reply := stage.post(ask)).status != 200:
+        assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s > 0.9
+    assert stage.record(reply.call_id)["backend"] == f"busy-{2 * BUSY - 2}"
 
 
 @pytest.mark.parametrize("status", [TOO_MANY, UNAVAILABLE])
@@ -298,6 +366,40 @@ def test_br_057_a_500_that_says_so_is_still_a_failure(stage: Stage, ask: dict) -
 
 
 # -- BR-058
+
+
+@pytest.mark.parametrize("ask", [R, RS], ids=["sized", "stream"])
+def test_br_058_a_backend_that_never_answers_is_left(stage: Stage, ask: dict) -> None:
+    hung = stage.b1.default = Endless(b"")
+    began_s = time.monotonic()
+    reply = stage.post(ask)
+    assert 1.0 <= time.monotonic() - began_s < 1.5
+    record = check_failed(stage, reply, status=504, code="timeout")
+    assert record["outcome"] == "timed_out"
+    hung.wait_closed(1.0)
+    assert stage.in_flight("b1") == 0
+
+
+@pytest.mark.parametrize("ask", [R, RS], ids=["sized", "stream"])
+def test_br_058_another_backend_takes_the_call(stage: Stage, ask: dict) -> None:
+    hung = stage.b1.default = Endless(b"")
+    stage.b2.default = SIZED if ask is R else stream(*STANDARD)
+    began_s = time.monotonic()
+    reply = stage.post(ask | PAIR)
+    assert time.monotonic() - began_s < 1.5
+    assert reply.status == 200
+    hung.wait_closed(1.0)
+    record = stage.record(reply.call_id)
+    assert billed(record) == REPORTED
+    assert [attempt["outcome"] for attempt in record["attempts"]] == ["timed_out", "completed"]
+
+
+def test_br_058_one_that_stops_in_its_answer_is_left_too(stage: Stage) -> None:
+    hung = stage.b1.default = Endless(SIZED[:-10])
+    stage.b2.default = SIZED
+    reply = stage.post(R | PAIR)
+    assert (reply.status, json.loads(reply.body)) == (200, ANSWER)
+    hung.wait_closed(1.0)
 
 
 # -- BR-060

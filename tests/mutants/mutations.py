@@ -93,6 +93,35 @@ def disk_full() -> None:
     Journal.write = write_or_fail
 
 
+def slow_write() -> None:
+    """No break of ours: each write to the disk takes a second, for as long as there is a file at KILL_TEST_SLOW."""
+    write, slow = Journal.write, pathlib.Path(os.environ["KILL_TEST_SLOW"])
+
+    def write_slowly(journal: Journal, data: bytes, first_seq: int, hour: int) -> None:
+        if slow.exists():
+            time.sleep(1)
+        write(journal, data, first_seq, hour)
+
+    Journal.write = write_slowly
+
+
+def slow_sync() -> None:
+    """The same of each sync."""
+    sync_work, slow = Journal.sync_work, pathlib.Path(os.environ["KILL_TEST_SLOW"])
+
+    def slowly(journal: Journal) -> Callable[[], None]:
+        work = sync_work(journal)
+
+        def sync() -> None:
+            if slow.exists():
+                time.sleep(1)
+            work()
+
+        return sync
+
+    Journal.sync_work = slowly
+
+
 def events_cut_at_reads() -> None:
     """The reader takes each read for whole events: one that is cut is lost."""
     from backends.reader import StreamReader
@@ -170,6 +199,8 @@ MUTATIONS = {
         predecessor_not_asked_for,
         gap_counted,
         disk_full,
+        slow_write,
+        slow_sync,
         events_cut_at_reads,
         slow_rounds,
         bodies_logged,

@@ -73,7 +73,7 @@ ANSWER = {
     "usage": u(10, 5),
 }  # fmt: skip
 SIZED = sized(json.dumps(ANSWER).encode())
-PROMPT_PUSD, COMPLETION_PUSD = 1_000_000, 2_000_000
+PROMPT_PUSD, CACHED_PUSD, COMPLETION_PUSD = 1_000_000, 100_000, 2_000_000
 U_10_5_PUSD = 20_000_000
 """The price of U(10,5) at the stage's rate card: 1 and 2 USD per 1M tokens, 0.10 for cached prompt tokens."""
 
@@ -81,7 +81,7 @@ CARD = {
     "prompt": "1.00", "cached_prompt": "0.10", "completion": "2.00",
     "date": "2026-11-01", "source": "of this test", "family": "inf2",
 }  # fmt: skip
-TIMEOUTS = {"connect_s": 1.0, "first_event_s": 1.0, "between_events_s": 1.0}
+TIMEOUTS = {"connect_s": 1.0, "first_event_s": 1.0, "between_events_s": 1.0, "sized_answer_s": 1.0}
 SLOTS = 4
 
 
@@ -173,17 +173,13 @@ class Stage:
 
     def count(self, name: str, **labels: str) -> float:
         """The sum of a family's samples that have these labels."""
-        wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        return sum(
-            value
-            for sample, value in self.metrics().items()
-            if sample.partition("{")[0] == name and all(one in sample for one in wanted)
-        )
+        return total(self.metrics(), name, **labels)
 
     def outcomes(self) -> dict[str, float]:
         """Calls so far by outcome."""
+        metrics = self.metrics()
         names = ("completed", "client_gone", "backend_failed", "timed_out", "refused")
-        return {name: self.count("weighbridge_calls_total", outcome=name) for name in names}
+        return {name: total(metrics, "weighbridge_calls_total", outcome=name) for name in names}
 
     def in_flight(self, backend: str) -> float:
         """Attempts under way at a backend."""
@@ -195,19 +191,35 @@ class Stage:
 
     def check(self) -> None:
         """What must hold after every test: nothing under way, one record a call, sums equal, no fault of ours."""
-        eventually(lambda: self.count("weighbridge_in_flight") == 0, within_s=5.0)
+        metrics = eventually(self._at_rest, within_s=5.0)
         ended = collections.Counter(record["call_id"] for record in self.lines["call"])
         assert ended == collections.Counter(line["call_id"] for line in self.lines["admitted"])
         spent = sum(record["cost_pusd"] or 0 for record in self.lines["call"])
         lines = self.lines["call"] + self.lines["refused"]
-        assert self.count("weighbridge_calls_total") == len(lines)
-        assert round(self.count("weighbridge_estimated_cost_usd_total") * 1e12) == spent
-        assert self.faults() == []
+        assert total(metrics, "weighbridge_calls_total") == len(lines)
+        assert round(total(metrics, "weighbridge_estimated_cost_usd_total") * 1e12) == spent
+        faults = self.faults()
+        assert not faults, faults
+
+    def _at_rest(self) -> dict[str, float] | None:
+        """The metrics, if nothing is under way."""
+        metrics = self.metrics()
+        return None if total(metrics, "weighbridge_in_flight") else metrics
 
     def faults(self) -> list[str]:
         """Log lines that tell of a mistake of ours."""
         lines = self.gateway.log.read_text().splitlines()
         return [line for line in lines if not line.startswith("{") or json.loads(line)["level"] == "error"]
+
+
+def total(metrics: dict[str, float], name: str, **labels: str) -> float:
+    """The sum of a family's samples that have these labels."""
+    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    return sum(
+        value
+        for sample, value in metrics.items()
+        if sample.partition("{")[0] == name and all(one in sample for one in wanted)
+    )
 
 
 def _rss_bytes(pid: int) -> int:
