@@ -1,9 +1,10 @@
 """CPU time and memory of a process tree, as the kernel accounts for them. Linux only.
 
 CPU: the first field of /proc/<pid>/task/<tid>/schedstat, nanoseconds on a processor, user and kernel,
-of every thread; and what ended children have left to their parents (cutime and cstime of
-/proc/<pid>/stat, in clock ticks). Memory: Pss of /proc/<pid>/smaps_rollup: a page that is shared is
-divided among those who share it, so that the sum over a tree is right.
+summed over the threads. What threads that have ended took is in utime and stime of /proc/<pid>/stat, and
+what ended children have left to their parents in cutime and cstime, both in clock ticks.
+Memory: Pss of /proc/<pid>/smaps_rollup: a page that is shared is divided among those who share it, so that
+the sum over a tree is right.
 """
 
 import os
@@ -16,11 +17,12 @@ NS_PER_S = 1_000_000_000
 
 
 class Stat(NamedTuple):
-    """Of /proc/<pid>/stat. reaped_ticks: of children that have ended and were waited for."""
+    """Of /proc/<pid>/stat. ticks: of all its threads, those that have ended too; reaped_ticks: of ended children."""
 
     name: str
     state: str
     parent: int
+    ticks: int
     reaped_ticks: int
 
 
@@ -30,7 +32,7 @@ def parse_stat(text: str) -> Stat:
     fields = after.split()
     return Stat(
         name=before.partition("(")[2], state=fields[0], parent=int(fields[1]),
-        reaped_ticks=int(fields[13]) + int(fields[14]),
+        ticks=int(fields[11]) + int(fields[12]), reaped_ticks=int(fields[13]) + int(fields[14]),
     )  # fmt: skip
 
 
@@ -67,13 +69,14 @@ def cpu_ns(pid: int) -> int:
     stat = _stat(pid)
     if stat is None:
         return 0
-    total = stat.reaped_ticks * NS_PER_S // TICKS_PER_S
+    live = 0
     for path in PROC.glob(f"{pid}/task/*/schedstat"):
         try:
-            total += parse_schedstat(path.read_text())
+            live += parse_schedstat(path.read_text())
         except (FileNotFoundError, ProcessLookupError):
             continue  # a thread that has ended meanwhile
-    return total
+    # Ticks are rounded down: they are the greater only if a thread has ended with more than one of them.
+    return max(live, _ns(stat.ticks)) + _ns(stat.reaped_ticks)
 
 
 def waited_ns(pid: int) -> int:
@@ -106,6 +109,10 @@ def filesystem_of(path: pathlib.Path, mounts: str) -> str:
     """The type of the file system that `path`, absolute, lies on. mounts: text of /proc/self/mounts."""
     points = {fields[1]: fields[2] for fields in map(str.split, mounts.splitlines())}
     return next(points[str(parent)] for parent in (path, *path.parents) if str(parent) in points)
+
+
+def _ns(ticks: int) -> int:
+    return ticks * NS_PER_S // TICKS_PER_S
 
 
 def _rollup_kib(pid: int, name: str) -> int:

@@ -19,7 +19,7 @@ Pss_Dirty:         20000 kB
 
 def test_a_stat_line_is_read_behind_the_last_bracket_of_the_name() -> None:
     stat = proc.parse_stat(STAT)
-    assert stat == proc.Stat(name="odd ) name (x", state="S", parent=17, reaped_ticks=12)
+    assert stat == proc.Stat(name="odd ) name (x", state="S", parent=17, ticks=150, reaped_ticks=12)
 
 
 def test_cpu_time_is_the_first_field_of_schedstat() -> None:
@@ -54,6 +54,19 @@ def test_a_tree_holds_all_that_is_below_and_nothing_beside() -> None:
 def test_the_nearest_mount_point_says_the_file_system(path: str, kind: str) -> None:
     mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\nproc /proc proc rw 0 0\n"
     assert proc.filesystem_of(pathlib.Path(path), mounts) == kind
+
+
+def test_what_a_thread_took_stays_when_it_has_ended() -> None:
+    burn = (
+        "import threading, time\n"
+        "def run():\n    while time.thread_time() < 0.2: pass\n"
+        "thread = threading.Thread(target=run)\nthread.start()\nthread.join()\nprint('burnt', flush=True)\ninput()"
+    )
+    child = subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"burnt\n"
+        assert proc.cpu_ns(child.pid) >= 0.19 * proc.NS_PER_S
 
 
 def test_the_kernel_accounts_for_a_child_of_ours_and_what_it_burnt() -> None:
