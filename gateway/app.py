@@ -104,10 +104,10 @@ class App(Starlette):
         await super().__call__(scope, receive, send)
 
 
-def create_apps(worker: Worker, door: Door) -> tuple[App, App]:
+def create_apps(worker: Worker, door: Door, ops_door: Door) -> tuple[App, App]:
     """The app of the main port, whose lifespan is the worker's, and that of `ops.listen`.
 
-    door: what the main port's connections share.
+    door, ops_door: what the connections of each share.
     """
     main, ops = App(exception_handlers=HANDLERS), App(exception_handlers=HANDLERS)
     if worker.config.cors.origins:
@@ -116,7 +116,7 @@ def create_apps(worker: Worker, door: Door) -> tuple[App, App]:
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            await _open(worker, door, main, ops, stack)
+            await _open(worker, (door, ops_door), main, ops, stack)
             yield
 
     main.router.lifespan_context = lifespan
@@ -127,9 +127,10 @@ def create_apps(worker: Worker, door: Door) -> tuple[App, App]:
 
 
 async def _open(
-    worker: Worker, door: Door, main: App, ops_app: App, stack: contextlib.AsyncExitStack
+    worker: Worker, doors: tuple[Door, Door], main: App, ops_app: App, stack: contextlib.AsyncExitStack
 ) -> None:
     config = worker.config
+    door, _ = doors
     books = await _open_books(worker, stack)
     seats = Seats(
         {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
@@ -162,11 +163,12 @@ async def _open(
         books.page.publish()
 
     door.api = _open_faces(config, services, targets, gauges, main, ops_app)
-    door.exceeded = books.page.exceeded
+    for one in doors:
+        one.exceeded = books.page.exceeded
     await _probe_all(registry, stack)
     for forever in (
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
-        rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, door)),
+        rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.drain(worker.stopping, services, config.drain_s),
         *(registry.watch(entry) for entry in entries),

@@ -35,13 +35,14 @@ def sweep(services: Services, entries: Iterable[Entry]) -> None:
         entry.upstream.sweep(now_ns)
 
 
-def sweep_clients(services: Services, door: Door) -> None:
+def sweep_clients(services: Services, doors: Iterable[Door]) -> None:
     """One look at the deadlines of all clients' connections.
 
     A loop that was late has not read yet what clients sent meanwhile: this round judges nobody.
     """
     if services.lag.worst_ns < SLOW_SWEEP_S * NS_PER_S:
-        door.sweep(services.clock())
+        for door in doors:
+            door.sweep(services.clock())
 
 
 async def every(seconds: float, work: Callable[[], None]) -> None:

@@ -101,12 +101,14 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         stopping=stopping,
     )
     door = direct.Door(config.bounds, direct=config.driver == "direct", cors=bool(config.cors.origins))
-    main_app, ops_app = create_apps(worker, door)
+    ops_door = direct.Door(config.bounds, direct=False)
+    main_app, ops_app = create_apps(worker, door, ops_door)
     servers.append(server(main_app, config, lifespan="on", http=_protocol(door)))
     door.connections = servers[0].server_state.connections
     sockets = [socket.socket(fileno=args.socket_fd)]
     if args.ops_fd is not None:
-        servers.append(server(ops_app, config, lifespan="off"))
+        servers.append(server(ops_app, config, lifespan="off", http=_protocol(ops_door)))
+        ops_door.connections = servers[1].server_state.connections
         sockets.append(socket.socket(fileno=args.ops_fd))
     loop.add_signal_handler(signal.SIGTERM, stop)
     if stopping.is_set():  # the supervisor went before there was anything to stop

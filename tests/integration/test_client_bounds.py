@@ -83,7 +83,7 @@ class Bounded:
 
     def __init__(self, gateway: Gateway, ops: str) -> None:
         self.gateway = gateway
-        self._ops = ops
+        self.ops = ops
         self._before: dict[str, float] = {}
         self._lines = 0
 
@@ -98,7 +98,7 @@ class Bounded:
         return eventually(lambda: self.gateway.lines("call", "refused")[self._lines :])[0]
 
     def metric(self, name: str) -> float:
-        connection = http.client.HTTPConnection(self._ops, timeout=10)
+        connection = http.client.HTTPConnection(self.ops, timeout=10)
         try:
             connection.request("GET", "/metrics")
             page = connection.getresponse().read().decode()
@@ -155,6 +155,23 @@ def test_idle_time(tmp_path: pathlib.Path, scripted: Scripted, driver: str) -> N
         used.sock.sendall(used.ask(ASK | M1))
         used.until(CHAT)
         assert (new.at_end(), used.at_end()) == (b"", b"")
+
+
+def test_the_second_listener_has_the_same_bounds(tight: Bounded) -> None:
+    host, _, port = tight.ops.rpartition(":")
+    for request, status in (
+        (b"GET /metrics HT", 408),
+        (b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 3000 + b"\r\n\r\n", 431),
+    ):
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(request)
+            got = b""
+            while more := sock.recv(65536):
+                got += more
+            refused(got, status)
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 404 ")  # calls have no second door
 
 
 @DRIVERS
