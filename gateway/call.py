@@ -92,6 +92,9 @@ ADMITTING, QUEUED, CONNECTING, WAITING, HELD, SIZED, REJECTED, STREAMING, ENDING
 _SPEAKING = frozenset({QUEUED, CONNECTING, WAITING, HELD, STREAMING})
 """Where a stream that has been silent for too long gets a comment."""
 
+_READ = frozenset({ENDING, DRAINING})
+"""Where nothing more of the backend's goes to the client."""
+
 _NEVER_NS = 2**63
 """Later than any clock."""
 
@@ -177,6 +180,14 @@ class Call:
             due_ns = self._comment_ns
         return None if due_ns == _NEVER_NS else due_ns
 
+    @property
+    def unread_deadline_ns(self) -> int:
+        """The same while a slow client keeps its backend from being read: that one's silence is not its fault.
+
+        Once all of the answer has been read, or the client has left, there is nobody to be patient with.
+        """
+        return self._due_ns if self.state in _READ else self.total_deadline_ns
+
     def start(self, now_ns: int) -> Actions:
         """Begin: the `admitted` line goes into this turn's write."""
         self._tally.admitted_ns = now_ns
@@ -205,7 +216,6 @@ class Call:
         tally, limits = self._tally, self.limits
         tally.response_bytes += len(data)
         tally.last_token_ns = now_ns
-        self._events_seen = self._reader.events
         self._due_ns = min(now_ns + limits.between_events_ns, self.total_deadline_ns)
         if limits.keepalive_ns:
             self._comment_ns = now_ns + limits.keepalive_ns

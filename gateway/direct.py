@@ -131,7 +131,7 @@ class DirectProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         relay, self._relay, self._visit = self._relay, None, None
         if relay is not None:
-            relay.feed(machine.ClientGone())
+            relay.gone()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""

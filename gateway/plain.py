@@ -109,14 +109,14 @@ class PlainClient:
                 await self._send_down(send)
         finally:
             watcher.cancel()
-            relay.feed(machine.ClientGone())  # over by now, unless the server gave the client up
+            relay.gone()  # over by now, unless the server gave the client up
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._gone = True
         assert self._relay is not None
-        self._relay.feed(machine.ClientGone())
+        self._relay.gone()
         self._wake.set()
 
     async def _send_down(self, send: Send) -> None:

@@ -109,6 +109,11 @@ class Relay:
             self._resumed = True
             self._attempt.resume()
 
+    def gone(self) -> None:
+        """The client has left. What its backend still sends is read: its usage may be in it."""
+        self.resume()
+        self.feed(machine.ClientGone())
+
     # -- events
 
     def feed(self, event: machine.Event) -> None:
@@ -143,7 +148,7 @@ class Relay:
         What it sent meanwhile is read before the next sweep, and counts first.
         """
         waited, self._resumed = self._paused or self._resumed, False
-        deadline_ns = self.call.total_deadline_ns if waited else self.call.deadline_ns
+        deadline_ns = self.call.unread_deadline_ns if waited else self.call.deadline_ns
         if deadline_ns is not None and now_ns >= deadline_ns:
             self.feed(machine.Timer())
 

@@ -803,6 +803,12 @@ def test_tokens_that_pass_by_themselves_do_not_make_a_comment_a_sign_of_life() -
     assert (w.now_ns, w.aborts) == (11 * SECOND, 1)
 
 
+def test_a_slow_client_excuses_a_silent_backend_but_not_one_that_has_said_all() -> None:
+    assert streaming().call.unread_deadline_ns == 600 * SECOND
+    assert ending().call.unread_deadline_ns == SECOND
+    assert draining().call.unread_deadline_ns == SECOND
+
+
 def test_the_backends_comments_before_its_answer_are_held_and_do_not_count() -> None:
     w = alive()
     w.answer(200, HEAD_SSE, b": ping\n\n")

@@ -30,7 +30,7 @@ def services_of(passed: list[Bound]) -> Services:
 class Machine:
     """Stands for a call whose backend's next event is late, and which has time left; notes what it is fed."""
 
-    deadline_ns, total_deadline_ns = 10, 1_000
+    deadline_ns, unread_deadline_ns = 10, 1_000
     facts = SimpleNamespace(model="m", call_id="c-1")
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def test_a_client_that_takes_nothing_does_not_outlive_the_whole_calls_time() -> 
         client._relay = relay = Relay(services_of([]), call, None, client)
         relay._attempt = Reading()
         relay._act([machine.Write(b"x" * (BUFFER_BYTES + 1))])
-        relay.sweep(call.total_deadline_ns)
+        relay.sweep(call.unread_deadline_ns)
         assert call.fed == [machine.Timer()]
 
     asyncio.run(play())
