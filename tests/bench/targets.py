@@ -59,7 +59,7 @@ def started(names: Iterable[str]) -> Iterator[list[Target]]:
         run = CACHE / "run"
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir(parents=True)
-        mock = stack.enter_context(_mock(run))
+        backend, mock = stack.enter_context(_mock(run))
         found = [Target(DIRECT, "", mock, {"authorization": f"Bearer {peers.KEY}"}, None)]
         for name in names:
             directory = run / name
@@ -71,7 +71,7 @@ def started(names: Iterable[str]) -> Iterator[list[Target]]:
             else:
                 found.append(stack.enter_context(_peer(peers.ALL[name], program, directory, mock)))
         for target in found:
-            _wait_ready(target)
+            _wait_ready(target, backend)
         yield found
 
 
@@ -89,12 +89,12 @@ def _alone() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _mock(run: pathlib.Path) -> Iterator[int]:
+def _mock(run: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     port_file = run / "mock.port"
     with port_file.open("wb") as output, running(
         [BIN / "mock", *MODELS], run / "mock.log", core=LOAD_CORE, stdout=output.fileno()
-    ):  # fmt: skip
-        yield int(eventually(port_file.read_text, within_s=5, what="the mock backend listens"))
+    ) as child:  # fmt: skip
+        yield child, int(eventually(port_file.read_text, within_s=5, what="the mock backend listens"))
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def version() -> str:
     return f"{importlib.metadata.version('weighbridge')} ({commit.stdout.strip() or 'no commit'})"
 
 
-def _wait_ready(target: Target) -> None:
+def _wait_ready(target: Target, backend: subprocess.Popen[str]) -> None:
     """Until it has answered one request of each kind."""
     headers = {"content-type": "application/json", **target.headers}
     log = CACHE / "run" / target.name / "log"
@@ -136,6 +136,8 @@ def _wait_ready(target: Target) -> None:
         def answered(request: bytes = request) -> bool:
             if target.root is not None and not proc.command_line(target.root):
                 raise BenchError(f"{target.name} has ended: {log}")
+            if backend.poll() is not None:
+                raise BenchError("the mock backend has ended")
             return ask(target.port, "POST", "/v1/chat/completions", body=request, headers=headers)[0] == 200
 
         eventually(answered, within_s=READY_S, what=f"{target.name} answers {name}; see {log}")
