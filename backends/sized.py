@@ -4,18 +4,19 @@ An answer is known by what its kind always has; an error that comes with the sta
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from backends import counts, dialects
 from backends.answers import Answer
-from backends.counts import Reading
+from backends.counts import COUNT_MAX, Reading
 from backends.dialects import ErrorShape
 from backends.reader import CHOICES_MAX, REASON_CHARACTERS_MAX, decoded
-from metering.usage import UNKNOWN, Usage
+from metering.usage import UNKNOWN, Usage, UsageSource
 
 Fields = dict[str, Any]
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,11 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_sized(answer: Answer, body: bytes) -> Sized:
     """Read a whole answer of this kind."""
+    return read_usual(answer, body) or read_any(answer, body)
+
+
+def read_any(answer: Answer, body: bytes) -> Sized:
+    """Read it, whatever it is."""
     value = decoded(body)
     if not isinstance(value, dict):
         return Sized(ok=False)
@@ -69,6 +75,88 @@ def read_sized(answer: Answer, body: bytes) -> Sized:
         usage_clamped=int(reading.clamped),
         finish_reasons=tuple(reason[:REASON_CHARACTERS_MAX] for reason in reasons[:CHOICES_MAX]),
         text_bytes=_text_bytes(kind.said(value)) if reading.usage.completion_tokens is None else 0,
+    )
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+
+
+_NO_DETAILS = _Details()
+
+
+class _UsualUsage(msgspec.Struct):
+    completion_tokens: Count
+    prompt_tokens: Count
+    completion_tokens_details: _Details | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _UsualChoice(msgspec.Struct):
+    finish_reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)]
+
+
+class _Said(_UsualChoice):
+    message: Any
+
+
+class _Text(_UsualChoice):
+    text: Any
+
+
+class _Usual(msgspec.Struct):
+    """What a good answer has, as nearly all have it; of what an error may have, nothing."""
+
+    usage: _UsualUsage
+    detail: None = None
+    error: None = None
+    object: str | None = None
+    type: str | None = None
+
+
+class _UsualChat(_Usual, kw_only=True):
+    choices: Annotated[list[_Said], msgspec.Meta(max_length=CHOICES_MAX)]
+
+
+class _UsualText(_Usual, kw_only=True):
+    choices: Annotated[list[_Text], msgspec.Meta(max_length=CHOICES_MAX)]
+
+
+_USUAL: dict[Answer, Callable[[bytes], _UsualChat | _UsualText]] = {
+    Answer.CHAT: msgspec.json.Decoder(_UsualChat).decode,
+    Answer.COMPLETIONS: msgspec.json.Decoder(_UsualText).decode,
+}
+
+
+def read_usual(answer: Answer, body: bytes) -> Sized | None:
+    """The same as `read_any` at a third of its cost, for a chat's or a text's answer with nothing odd in it.
+
+    None: it is another, or there is something. ASCII only: what is skipped is not checked to be UTF-8.
+    """
+    decode = _USUAL.get(answer)
+    if decode is None or not body.isascii():
+        return None
+    try:
+        read = decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    used = read.usage
+    cached = (used.prompt_tokens_details or _NO_DETAILS).cached_tokens
+    reasoning = (used.completion_tokens_details or _NO_DETAILS).reasoning_tokens
+    if (cached or 0) > used.prompt_tokens or (reasoning or 0) > used.completion_tokens:
+        return None
+    if read.object == "error" or read.type == "error":
+        return None
+    usage = Usage(
+        cached_prompt_tokens=cached,
+        completion_tokens=used.completion_tokens,
+        prompt_tokens=used.prompt_tokens,
+        reasoning_tokens=reasoning,
+        source=UsageSource.REPORTED,
+    )
+    return Sized(
+        ok=True, usage=usage, finish_reasons=tuple([choice.finish_reason for choice in read.choices])
     )
 
 

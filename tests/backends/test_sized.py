@@ -1,12 +1,15 @@
 """Whole answers of every kind: what is one, what it used, why it ended."""
 
 import json
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backends.answers import Answer
-from backends.sized import Sized, packed_headers, read_packed, read_sized
+from backends.sized import Sized, packed_headers, read_any, read_packed, read_sized, read_usual
 from metering.usage import UNKNOWN, Usage, UsageSource
 from tests.support import captures
 
@@ -185,3 +188,51 @@ def test_bare_embeddings_may_say_nothing_of_their_usage(metadata: bytes) -> None
 )
 def test_all_else_is_json(answer: Answer, kind: bytes | None) -> None:
     assert packed_headers(answer, [(b"content-type", kind)] if kind else []) is None
+
+
+# -- the usual answer, read at a third of the cost
+
+GOOD = json.dumps({
+    "id": "c1", "object": "chat.completion", "created": 1, "model": "m1",
+    "choices": [{"index": 0, "message": {"content": 'he"llo\n'}, "finish_reason": "stop", "stop_reason": 1.5e3}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}},
+    "more": {"a": [1, True, None, "x"]},
+}).encode()  # fmt: skip
+
+
+def test_usual_answers_are_read_as_any_other() -> None:
+    usual = 0
+    for directory in (captures.VLLM, captures.VLLM_APIS):
+        for name, entry in captures.index(directory).items():
+            kind = next((kind for kind in ("chat", "completions") if name.startswith(kind)), None)
+            response = captures.load(name, directory).response if kind and entry["status"] == 200 else None
+            if response is None or response.content_type != "application/json":
+                continue
+            read = read_usual(KINDS[kind], response.body)
+            usual += read is not None
+            assert read in (None, read_any(KINDS[kind], response.body)), name
+    assert usual > 5
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(st.randoms())
+def test_what_is_read_as_usual_is_what_anybody_would_read(rng: random.Random) -> None:
+    body = bytearray(GOOD)
+    for _ in range(rng.randint(0, 2)):
+        at, new = rng.randrange(len(body)), rng.choice(b'{}[]",:\\0123456789eE+-.tfnul \n\x01\x7f\xff')
+        body[at : at + rng.randint(0, 1)] = bytes([new])[: rng.randint(0, 1)]
+    assert read_usual(Answer.CHAT, bytes(body)) in (None, read_any(Answer.CHAT, bytes(body)))
+
+
+@pytest.mark.parametrize("odd", [
+    {"object": "error"}, {"type": "error"}, {"error": {"message": "x"}}, {"detail": "x"}, {"model": "日本"},
+    {"usage": {"prompt_tokens": 1, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}},
+    {"usage": {"prompt_tokens": 1, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 6}}},
+    {"usage": {"prompt_tokens": True, "completion_tokens": 5}}, {"usage": None},
+    {"choices": [{"message": {}, "finish_reason": None}]}, {"choices": [{"finish_reason": "stop"}]},
+])  # fmt: skip
+def test_what_is_not_usual_is_left_to_the_other_reader(odd: dict[str, Any]) -> None:
+    body = json.dumps(json.loads(GOOD) | odd, ensure_ascii=False).encode()
+    assert read_usual(Answer.CHAT, GOOD) == read_any(Answer.CHAT, GOOD)
+    assert read_usual(Answer.CHAT, body) is None
+    assert read_sized(Answer.CHAT, body) == read_any(Answer.CHAT, body)
