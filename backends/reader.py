@@ -200,7 +200,7 @@ class StreamReader(abc.ABC):
                 break
             if self.error is not None:
                 break
-            upto = self._one_event(data, at) if self.token and not self._holding else len(data)
+            upto = len(data) if self._holding else self._one_event(data, at)
             self._take_bytes(data[at:upto] if at or upto < len(data) else data, out)
             at = upto
             if self._plain and at < len(data):
