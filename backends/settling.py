@@ -97,6 +97,8 @@ def of_nothing(prompt: int) -> Settled:
 def _settled(
     usage: Usage, completion: int, source: UsageSource, prompt: int, flags: tuple[str, ...]
 ) -> Settled:
+    if source is UsageSource.REPORTED and usage.prompt_tokens is not None:
+        return Settled(usage=usage, flags=flags)  # nearly always
     changes: dict[str, Any] = {"completion_tokens": completion}
     if usage.prompt_tokens is None:
         flags += ("prompt_estimated",)

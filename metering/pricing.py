@@ -11,8 +11,9 @@ its slots: 1 µ$/h × 1 ns = 10⁶ ÷ (3.6 × 10¹²) picodollars. What cannot b
 import csv
 import enum
 import fractions
+import functools
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -35,7 +36,7 @@ class Unpriced(enum.StrEnum):
     USAGE_UNKNOWN = "usage_unknown"
 
 
-class RateCard(msgspec.Struct, frozen=True, kw_only=True):
+class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Token prices of one model on one kind of hardware, in picodollars per 1M tokens.
 
     hardware: an instance family ("inf2") or one instance type ("inf2.48xlarge"). date: since when it holds.
@@ -49,11 +50,12 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     source: str
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """What stands in the record: "<model>/<family or type>@<date>"."""
         return f"{self.model}/{self.hardware}@{self.date}"
 
+    @functools.cached_property
     def basis(self) -> PriceBasis:
         """The card as the record shows it."""
         return PriceBasis(
@@ -105,20 +107,6 @@ def card_cost(usage: Usage, card: RateCard) -> int | None:
     return div_half_up(exact, TOKENS_PER_MTOK)
 
 
-def derived_cost(uusd_per_hour: int, instances: Sequence[Instance], slot_ns: int, slots: int) -> int:
-    """Picodollars of `slot_ns` in one of `slots` slots of a server that owns `instances`.
-
-    instances: shares with units and units_total known, all of the one type that costs `uusd_per_hour`.
-    """
-    assert slot_ns >= 0
-    assert slots > 0
-    share = sum((_share(instance) for instance in instances), start=fractions.Fraction())
-    return div_half_up(
-        uusd_per_hour * share.numerator * slot_ns,
-        _DERIVED_DIVISOR * share.denominator * slots,
-    )
-
-
 def _share(instance: Instance) -> fractions.Fraction:
     assert instance.units is not None
     assert instance.units_total is not None
@@ -126,13 +114,17 @@ def _share(instance: Instance) -> fractions.Fraction:
     return fractions.Fraction(instance.units, instance.units_total)
 
 
-class SlotRate(msgspec.Struct, frozen=True):
-    """The price of the time that a call holds one of `slots` slots of a server that owns `instances`."""
+class SlotRate(msgspec.Struct, frozen=True, dict=True):
+    """The price of the time that a call holds one of `slots` slots of a server that owns `instances`.
+
+    instances: shares with units and units_total known, all of the one type that the price is for.
+    """
 
     price: InstancePrice
     instances: tuple[Instance, ...]
     slots: int
 
+    @functools.cached_property
     def basis(self) -> PriceBasis:
         """The instance price as the record shows it."""
         return PriceBasis(
@@ -141,6 +133,19 @@ class SlotRate(msgspec.Struct, frozen=True):
             date=self.price.date,
             source=self.price.source,
         )
+
+    def cost(self, slot_ns: int) -> int:
+        """Picodollars of this time in one slot."""
+        assert slot_ns >= 0
+        multiplier, divisor = self._per_ns
+        return div_half_up(multiplier * slot_ns, divisor)
+
+    @functools.cached_property
+    def _per_ns(self) -> tuple[int, int]:
+        """Picodollars of a nanosecond as a fraction."""
+        assert self.slots > 0
+        share = sum((_share(instance) for instance in self.instances), start=fractions.Fraction())
+        return self.price.uusd_per_hour * share.numerator, _DERIVED_DIVISOR * share.denominator * self.slots
 
 
 Tariff = RateCard | SlotRate | Unpriced
@@ -154,12 +159,11 @@ def price(tariff: Tariff, usage: Usage, slot_ns: int | None) -> Priced:
             cost = card_cost(usage, tariff)
             if cost is None:
                 return Priced(unpriced_reason=Unpriced.USAGE_UNKNOWN)
-            return Priced(cost_pusd=cost, rate_card=tariff.id, price_basis=tariff.basis())
+            return Priced(cost_pusd=cost, rate_card=tariff.id, price_basis=tariff.basis)
         case SlotRate():
             if slot_ns is None:
                 return Priced(unpriced_reason=Unpriced.SLOT_TIME_UNKNOWN)
-            cost = derived_cost(tariff.price.uusd_per_hour, tariff.instances, slot_ns, tariff.slots)
-            return Priced(cost_pusd=cost, price_basis=tariff.basis())
+            return Priced(cost_pusd=tariff.cost(slot_ns), price_basis=tariff.basis)
         case _:
             return Priced(unpriced_reason=tariff)
 

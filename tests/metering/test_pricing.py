@@ -16,7 +16,6 @@ from metering.pricing import (
     RateCard,
     SlotRate,
     Unpriced,
-    derived_cost,
     explain,
     list_prices,
     price,
@@ -146,6 +145,11 @@ def test_a_missing_count_is_no_zero(tokens: Usage) -> None:
 shares = st.integers(1, 512).flatmap(
     lambda total: st.builds(Instance, units=st.integers(1, total), units_total=st.just(total))
 )
+
+
+def derived_cost(uusd: int, instances: list[Instance], slot_ns: int, slots: int) -> int:
+    price = InstancePrice(instance_type="t", uusd_per_hour=uusd, date=None, source="test", region=None)
+    return SlotRate(price, tuple(instances), slots).cost(slot_ns)
 
 
 @given(
