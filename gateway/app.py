@@ -262,6 +262,7 @@ def _open_faces(
         *operators.routes(keys),
         Route("/v1/models", api.models, methods=["GET"]),
         Route("/v1/models/{model:path}", api.model, methods=["GET"]),
+        Route("/openapi.json", api.description, methods=["GET"]),
     ]
     ops_app.router.routes += operators.routes(None)
     main.hot = api.generate
@@ -383,9 +384,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         allowed = sorted((error.headers or {}).get("Allow", "another method").split(", "))
         shown: errors.GatewayError = errors.MethodNotAllowed(f"this path takes {', '.join(allowed)}")
     elif error.status_code == 404:
-        shown = errors.NotFound(
-            f"there is nothing at this path; the API has {', '.join(OPERATIONS)}, /v1/models"
-        )
+        shown = errors.NotFound("there is nothing at this path; /openapi.json lists what there is")
     else:
         shown = errors.InvalidRequest(str(error.detail))
     response = await openai_api.render(request, shown)

@@ -5,6 +5,7 @@ they are raw ASGI, reached before Starlette's routing (app.py). The rest are ord
 """
 
 import asyncio
+import importlib.metadata
 import itertools
 import logging
 import re
@@ -18,7 +19,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway import bodies, errors, plain, relay, routing
+from gateway import bodies, errors, openapi, plain, relay, routing
 from gateway.auth import Keys, Principal
 from gateway.bounds import Patience
 from gateway.call import Call
@@ -213,6 +214,11 @@ class OpenAIApi:
         if served is None:
             raise errors.ModelNotFound(f"the model {_shown(name)} does not exist here", param="model")
         return _listed(request, self._card(served))
+
+    async def description(self, request: StarletteRequest) -> Response:
+        """GET /openapi.json."""
+        self._keys.principal(*credentials(request)).require("inference")
+        return _listed(request, openapi.document(importlib.metadata.version("weighbridge")))
 
     def _card(self, served: ServedModel) -> dict[str, object]:
         lengths = [view.target.max_model_len for view in self._targets.views(served, self._services.clock())]

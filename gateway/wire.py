@@ -18,7 +18,7 @@ from gateway.errors import InvalidRequest
 from gateway.operations import Operation
 
 N_MAX = 128
-TOKENS_MAX = 2**53
+LENGTH_MIN, LENGTH_MAX = 0, 2**53
 """A larger max_tokens is no count to most JSON readers. 0 is one: vLLM then only echoes the prompt, with its log
 probabilities."""
 
@@ -65,7 +65,7 @@ def read_ask(body: bytes, operation: Operation) -> Ask:
     max_tokens = length = None
     for name in operation.lengths:
         if name in values:
-            count = _count(values, name, count_min=0, count_max=TOKENS_MAX)
+            count = _count(values, name, count_min=LENGTH_MIN, count_max=LENGTH_MAX)
             if max_tokens is None and count is not None:
                 max_tokens, length = count, name
     return Ask(

@@ -24,8 +24,8 @@ PURE = {
     "backends.simulator.settings", "backends.simulator.tokens",
     "gateway.auth", "gateway.bodies", "gateway.bounds", "gateway.call", "gateway.config",
     "gateway.config_check", "gateway.config_shape", "gateway.config_tree", "gateway.cors", "gateway.errors",
-    "gateway.events", "gateway.heads", "gateway.operations", "gateway.pricing_config", "gateway.queueing",
-    "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
+    "gateway.events", "gateway.heads", "gateway.openapi", "gateway.operations", "gateway.pricing_config",
+    "gateway.queueing", "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
     "metering.replay", "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip

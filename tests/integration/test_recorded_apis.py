@@ -207,3 +207,11 @@ def test_the_tokenizer_needs_no_seat_and_costs_nothing(stage: Stage) -> None:
     assert (record["cost_pusd"], record["slot_ns"], record["unpriced_reason"]) == (0, 0, None)
     assert record["usage"]["other"] == {"tokenized_tokens": 4}
     eventually(lambda: stage.in_flight("b1") == 0)
+
+
+def test_the_description_of_the_api_needs_a_key(stage: Stage) -> None:
+    status, body = stage.gateway.get("/openapi.json")
+    assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+    status, body = stage.gateway.get("/openapi.json", stage.gateway.keys["acme"])
+    assert status == 200
+    assert json.loads(body)["paths"].keys() > PATHS
