@@ -179,6 +179,8 @@ def _count(values: Members, name: str, *, count_min: int, count_max: int) -> int
     value = _scalar(values[name], name)
     if value is None:
         return None
+    if type(value) is float and value.is_integer():  # JSON has one kind of number, and vLLM takes 5.0 for 5
+        value = int(value)
     if type(value) is not int:  # True is an int to Python
         raise InvalidRequest(f"{name} must be an integer", param=name)
     if not count_min <= value <= count_max:

@@ -61,7 +61,7 @@ def test_errors_are_as_it_says(shape: Shape) -> None:
 
 
 VALUES = st.none() | st.booleans() | st.integers(-2, 200) | st.sampled_from(
-    [2**53, 2**53 + 1, "", "m1", "x" * 256, "x" * 257, [], {}, 0.5,
+    [2**53, 2**53 + 1, "", "m1", "x" * 256, "x" * 257, [], {}, 0.5, 5.0, 1e16,
      {"include_usage": True}, {"include_usage": None}, {"include_usage": 1}]
 )  # fmt: skip
 

@@ -107,7 +107,7 @@ def test_max_completion_tokens_wins(
         ({"stream_options": []}, "stream_options"),
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         *(({name: value}, name) for name in ("max_tokens", "max_completion_tokens", "n")
-          for value in (-1, "100", True, 1.0, 1e18, 10**400, [1], {})),
+          for value in (-1, "100", True, 1.5, 1e18, 10**400, [1], {})),
         ({"n": 0}, "n"),
         ({"max_tokens": 2**53 + 1}, "max_tokens"),
         ({"n": 129}, "n"),
