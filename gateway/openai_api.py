@@ -218,7 +218,8 @@ class OpenAIApi:
     async def description(self, request: StarletteRequest) -> Response:
         """GET /openapi.json."""
         self._keys.principal(*credentials(request)).require("inference")
-        return _listed(request, openapi.document(importlib.metadata.version("weighbridge")))
+        ids = sorted({model.id for model in self._models.values()})
+        return _listed(request, openapi.document(importlib.metadata.version("weighbridge"), ids))
 
     def _card(self, served: ServedModel) -> dict[str, object]:
         lengths = [view.target.max_model_len for view in self._targets.views(served, self._services.clock())]

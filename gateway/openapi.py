@@ -4,6 +4,7 @@ It says what the gateway itself acts on and answers. Bodies pass as they came, s
 an answer are the model server's to describe.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway import wire
@@ -15,8 +16,8 @@ Json = dict[str, Any]
 _ERRORS = {Shape.OPENAI: "Error", Shape.RESPONSES: "Error", Shape.ANTHROPIC: "AnthropicError"}
 
 
-def document(version: str) -> Json:
-    """version: of Weighbridge."""
+def document(version: str, models: Sequence[str]) -> Json:
+    """version: of Weighbridge. models: ids of those that are served; they stand there as examples."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -26,7 +27,8 @@ def document(version: str) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"bearer": []}, {"apiKey": []}],
-        "paths": {path: {"post": _operation(operation)} for path, operation in OPERATIONS.items()} | _PAGES,
+        "paths": {path: {"post": _operation(operation, models)} for path, operation in OPERATIONS.items()}
+        | _PAGES,
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A key, `wb-…`."},
@@ -42,7 +44,7 @@ def document(version: str) -> Json:
     }
 
 
-def _operation(operation: Operation) -> Json:
+def _operation(operation: Operation, models: Sequence[str]) -> Json:
     described = {"application/json": {"schema": {"type": "object"}}}
     if operation.streams:
         described["text/event-stream"] = {"schema": {"type": "string"}}
@@ -52,7 +54,10 @@ def _operation(operation: Operation) -> Json:
     return {
         "operationId": operation.path.strip("/").replace("/", "_"),
         "summary": operation.name,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _body(operation)}}},
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _body(operation, models)}},
+        },
         "responses": {
             "200": {"description": "The model server's answer, as it came.", "content": described},
             "4XX": failed | {"description": "The request is at fault, by the gateway or by the server."},
@@ -61,9 +66,10 @@ def _operation(operation: Operation) -> Json:
     }
 
 
-def _body(operation: Operation) -> Json:
+def _body(operation: Operation, models: Sequence[str]) -> Json:
     """What is acted on of a body; whatever else it has goes on."""
-    fields = {"model": {"type": "string", "minLength": 1, "maxLength": wire.MODEL_CHARACTERS_MAX}}
+    name_length = {"minLength": 1, "maxLength": wire.MODEL_CHARACTERS_MAX}
+    fields: Json = {"model": {"type": "string", **name_length, "examples": list(models)}}
     fields |= {name: _FIELDS.get(name, _LENGTH) for name in sorted(operation.acted_on - {"model"})}
     return {"type": "object", "required": ["model"], "properties": fields, "additionalProperties": True}
 

@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest, Shape
 from gateway.operations import OPERATIONS, Operation
 from gateway.wire import read_ask
 
-DOCUMENT = openapi.document("1.2.3")
+DOCUMENT = openapi.document("1.2.3", ["m1"])
 
 
 def schema_of(part: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +40,7 @@ def test_every_operation_is_in_it_under_a_name_of_its_own() -> None:
     for path, operation in OPERATIONS.items():
         schema = body_schema(operation)
         assert schema["properties"].keys() == operation.acted_on
+        assert schema["properties"]["model"]["examples"] == ["m1"]
         answers = posted[path]["responses"]
         assert ("text/event-stream" in answers["200"]["content"]) is operation.streams
         assert answers.keys() == {"200", "4XX", "5XX"}
