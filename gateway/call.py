@@ -225,7 +225,7 @@ class Call:
 
     def _admitted(self, _event: Admitted, now_ns: int) -> Actions:
         if self._gone:
-            return self._conclude(Outcome.CLIENT_GONE, None, None)
+            return self._conclude_gone()
         if self._stop is not None:
             return self._conclude_with(self._stop, Outcome.BACKEND_FAILED)
         return self._queue(now_ns)
@@ -322,10 +322,9 @@ class Call:
             self._tally.dispatched_ns = now_ns
         self._tally.reconnected = self.state is WAITING  # once more: a reused connection was dead
         self.state = WAITING
-        whole = (
-            self.facts.operation.answer.generates and not self.facts.stream
-        )  # it comes when all is generated
-        first_ns = self.limits.sized_answer_ns if whole else self.limits.first_event_ns
+        first_ns = self.limits.first_event_ns
+        if self.facts.operation.answer.generates and not self.facts.stream:
+            first_ns = self.limits.sized_answer_ns  # it comes when all of it is generated
         self._due_ns = min(now_ns + first_ns, self.total_deadline_ns)
         return _NOTHING
 
@@ -556,7 +555,7 @@ class Call:
     def _gone_queued(self, _event: ClientGone, now_ns: int) -> Actions:
         self._gone = True
         self._tally.queue_wait_ns += now_ns - self._asked_ns
-        return [Leave(), *self._conclude(Outcome.CLIENT_GONE, None, None)]
+        return [Leave(), *self._conclude_gone()]
 
     def _gone_in_attempt(self, _event: ClientGone, now_ns: int) -> Actions:
         """Stop the backend at once, unless only its usage is due."""
@@ -569,7 +568,10 @@ class Call:
         if self._tally.served and self._reader is None:
             self._tally.read_nothing()
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=False)
-        return [*released, *self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)]
+        return [*released, *self._conclude_gone()]
+
+    def _conclude_gone(self) -> Actions:
+        return self._conclude(Outcome.CLIENT_GONE, None, None)
 
     @property
     def _only_usage_due(self) -> bool:
@@ -588,9 +590,12 @@ class Call:
         return self._drained(event, now_ns) if self._reader.done else _NOTHING
 
     def _drained(self, event: Event, now_ns: int) -> Actions:
+        assert self._reader is not None
+        if isinstance(event, End):
+            self._reader.close()  # its last event may lack its blank line, and hold the usage
         ended = isinstance(event, End | Lost)
         released = self._end_attempt(AttemptOutcome.CLIENT_GONE, None, now_ns, ended=ended)
-        return [*released, *self._conclude(Outcome.CLIENT_GONE, self._tally.status, None)]
+        return [*released, *self._conclude_gone()]
 
     def _stopping_early(self, event: Stopping, _now_ns: int) -> Actions:
         self._stop = event.error
@@ -657,7 +662,7 @@ class Call:
 
     def _error_event(self, error: GatewayError) -> bytes:
         """An error as the stream's last event; half an event that has gone out is ended first."""
-        sequence = self._reader.sequence if self._reader is not None else 0
+        sequence = self._reader.sequence if self._committed and self._reader is not None else 0
         event = errors.error_event(error, self.facts.operation.errors, sequence=sequence)
         return (b"\n\n" if self._torn else b"") + event
 
@@ -680,12 +685,14 @@ class Call:
         """The fact of the call, as it stands at the flush: a client that has left by now saw no end."""
         result = self._result
         assert result is not None
-        outcome = result.outcome
-        if self._gone and outcome is Outcome.COMPLETED:
-            outcome = Outcome.CLIENT_GONE
+        outcome, status = result.outcome, result.status
         if not self._gone:
             self._tally.response_bytes += len(result.tail)
-        end = tally.End(outcome=outcome, status=result.status, error_code=result.error_code, now_ns=now_ns)
+        else:
+            status = 200 if self._opened else None
+            if outcome is Outcome.COMPLETED:
+                outcome = Outcome.CLIENT_GONE
+        end = tally.End(outcome=outcome, status=status, error_code=result.error_code, now_ns=now_ns)
         return self._tally.record(end, seq, prev)
 
 

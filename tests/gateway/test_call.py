@@ -593,6 +593,22 @@ def test_a_client_that_leaves_after_the_finish_is_billed_by_the_usage_that_is_du
     w.check_books()
 
 
+def test_the_usage_that_is_due_may_be_the_streams_last_event_without_its_blank_line() -> None:
+    w = draining()
+    w.feed(m.Data(w.attempt, data=USAGE_EVENT.rstrip()))
+    w.end()
+    w.flush()
+    assert (w.record.usage.source, w.record.cost_pusd) == (UsageSource.REPORTED, 15)
+
+
+@pytest.mark.parametrize(("reach", "status"), [(queued, None), (sized, None), (held, None), (streaming, 200)])
+def test_the_status_of_a_client_that_left_is_what_it_was_sent(reach, status) -> None:
+    w = reach()
+    w.feed(m.ClientGone())
+    w.flush()
+    assert (w.record.status, w.status) == (status, status)
+
+
 def test_a_client_that_leaves_between_the_end_and_the_write_is_gone() -> None:
     w = sealing()
     w.feed(m.ClientGone())

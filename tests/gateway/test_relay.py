@@ -81,6 +81,17 @@ def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
     asyncio.run(play())
 
 
+def test_a_client_that_has_left_no_longer_keeps_its_backend_unread() -> None:
+    call, attempt = Machine(), Reading()
+    relay = Relay(services_of([]), call, None, None)
+    relay._attempt = attempt
+    relay.pause()
+    assert attempt.paused
+    relay.gone()
+    assert not attempt.paused
+    assert call.fed == [machine.ClientGone()]
+
+
 def test_a_client_that_takes_nothing_does_not_outlive_the_whole_calls_time() -> None:
     async def play() -> None:
         call = Machine()
