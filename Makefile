@@ -17,7 +17,7 @@ demo: $(VENV)/.runtime ## A simulated fleet, the gateway before it, some calls a
 	@exec $(BIN)/weighbridge demo
 
 # What depends on the driver runs with the other one first; pytest's closing line is that of all tests.
-DATA_PATH := $(addprefix tests/integration/test_,bounds.py cut.py faces.py openai_schemas.py surfaces.py) tests/field
+DATA_PATH := $(addprefix tests/integration/test_,bounds.py cut.py faces.py openai_schemas.py recorded_apis.py surfaces.py) tests/field
 
 test: lint ## Lint, types and all tests that need no vLLM
 	WEIGHBRIDGE_DRIVER=plain $(BIN)/python -m pytest -q -m "not e2e and not clients" $(DATA_PATH)
