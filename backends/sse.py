@@ -53,6 +53,8 @@ class SseScanner:
         A CR at the very end waits for the next byte: it may be half of CRLF.
         Raises EventTooLarge when the unfinished block is too long (blocks before it are returned first).
         """
+        if not self._tail and self._is_one_event(chunk):
+            return [Block(chunk, chunk[6:-2])]
         self._has_cr = self._has_cr or b"\r" in chunk
         buffer: bytes | bytearray = chunk
         if self._tail:
@@ -86,6 +88,17 @@ class SseScanner:
         if not raw:
             return None
         return Block(raw, self._data(raw), raw.endswith((b"\n\r", b"\r\r")) or raw == b"\r")
+
+    def _is_one_event(self, chunk: bytes) -> bool:
+        """Is this the usual event, whole and alone? Not before the first block, which may have a byte order mark."""
+        return (
+            chunk.find(b"\n") == len(chunk) - 2
+            and chunk.startswith(b"data: ")
+            and chunk.endswith(b"\n\n")
+            and self._started
+            and not self._has_cr
+            and b"\r" not in chunk
+        )
 
     def _block_end(self, buffer: bytes | bytearray, start: int, search: int) -> int:
         """The offset behind the blank line that ends the block at `start`; -1: it has not come yet."""
