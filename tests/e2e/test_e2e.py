@@ -58,17 +58,21 @@ def test_with_many_choices_the_engine_counts_the_prompt_once_a_choice(session: S
     assert Tokens(2 * ours.prompt, ours.completion) == session.many_choices.counted
 
 
-def test_calls_that_the_client_left_are_listed_with_unknown_usage(session: Session, finding: Finding) -> None:
+def test_calls_that_the_client_left_are_billed_by_what_is_known(session: Session, finding: Finding) -> None:
+    """A stream by the tokens that came, a sized answer by its prompt; what vLLM generated besides is not known."""
     for request_id in LEFT:
         call = session.records[request_id]
         usage = call["usage"]
         finding(f"left: {request_id}: outcome {call['outcome']}, usage {usage['source']}")
         assert call["outcome"] == "client_gone"
-        assert usage["source"] == "unknown"
-        assert usage["prompt_tokens"] is usage["completion_tokens"] is None
-        # Its tokens are not known; the time that it held a slot is, and is what a derived price is of.
+        assert usage["source"] == ("counted" if request_id.endswith("stream") else "estimated")
+        assert usage["prompt_tokens"] > 0
+        assert (usage["completion_tokens"] > 0) == request_id.endswith("stream")
         assert call["price_basis"]["kind"] == "derived"
         assert call["slot_ns"] > 0
+    left = journal.tokens(session.records[request_id] for request_id in LEFT)
+    finding(f"left: tokens in the records: {left}; counted by vLLM: {session.left.counted}")
+    assert 0 < left.completion <= session.left.counted.completion
 
 
 def test_the_engine_stops_when_the_client_leaves(session: Session, finding: Finding) -> None:
