@@ -3,7 +3,7 @@
 It lies in $BENCH_CACHE_DIR, else `.bench/` in the repository; git ignores it. Results go to $BENCH_OUT_DIR,
 else `out/` beside this file.
 
-    <cache>/bin/{mock,load}     the two programs of native/, compiled
+    <cache>/bin/{backend,load}     the two programs of native/, compiled
     <cache>/debian/root/        programs of Debian's packages, unpacked, if they are not on PATH
     <cache>/<peer>/             a virtual environment, or node_modules, of a peer
     <cache>/run/                configuration, state and logs of what runs

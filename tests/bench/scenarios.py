@@ -24,7 +24,7 @@ class Scenario(NamedTuple):
 
     @property
     def model(self) -> str:
-        """The name by which the mock knows what to do (native/mock.c)."""
+        """The name by which the mock knows what to do (native/backend.c)."""
         return f"m-{self.tokens}-{self.pace_ms}"
 
     @property

@@ -92,7 +92,7 @@ def _alone() -> Iterator[None]:
 def _mock(run: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     port_file = run / "mock.port"
     with port_file.open("wb") as output, running(
-        [BIN / "mock", *MODELS], run / "mock.log", core=LOAD_CORE, stdout=output.fileno()
+        [BIN / "backend", *MODELS], run / "mock.log", core=LOAD_CORE, stdout=output.fileno()
     ) as child:  # fmt: skip
         yield child, int(eventually(port_file.read_text, within_s=5, what="the mock backend listens"))
 
