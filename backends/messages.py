@@ -37,6 +37,11 @@ class MessagesReader(StreamReader):
 
     closing_event = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
+    @property
+    def usage_final(self) -> bool:
+        """The zero of `message_start` is a count so far, also where nothing but the stop follows."""
+        return self._usage_at_finish
+
     def _skim(self, data: bytes, at: int) -> int:
         """An event that is called a delta holds one."""
         while data.startswith(_DELTA, at):

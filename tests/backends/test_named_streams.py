@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from backends.answers import Answer, reader_for
 from backends.reader import StreamReader
+from backends.settling import of_stream
 from metering.usage import UNKNOWN, Usage, UsageSource
 from tests.support import captures
+from tests.support.voices import APIS
 
 RESPONSES, MESSAGES = Answer.RESPONSES, Answer.MESSAGES
 
@@ -383,3 +385,13 @@ def test_recorded_streams_cut_at_every_point(name: str) -> None:
         again, stream = read(kind, raw[:at], raw[at:])
         assert again + stream.end == raw
         assert {**state(stream), "end": b""} == {**state(whole), "end": b""}
+
+
+def test_a_message_that_stops_without_its_delta_is_billed_by_what_was_seen() -> None:
+    reader = reader_for(Answer.MESSAGES, strip_usage=False)
+    messages = next(api for api in APIS if api.path == "/v1/messages")
+    start, block, first, *_, stop = messages.streamed("a", "")
+    for event in (start, block, first, stop):
+        reader.feed(event)
+    assert (reader.done, reader.usage.completion_tokens, reader.usage_final) == (True, 0, False)
+    assert of_stream(reader, 25).usage.completion_tokens == 1

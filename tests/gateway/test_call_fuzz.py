@@ -22,45 +22,23 @@ from gateway import errors
 from gateway import events as m
 from gateway.call import Call
 from gateway.events import State
+from gateway.operations import OPERATIONS
 from metering import record
 from metering.record import Outcome
 from metering.usage import UsageSource
 from tests.support import sse
 from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, SECOND, World, facts, plan, target
+from tests.support.voices import APIS, TOKENS, Api
 
 TIERS = ((target("a"), target("b"), target("c")), (target("gpu", family="g6e", length=8192),))
 NAMES = [one.name for tier in TIERS for one in tier]
 ALIVE = msgspec.structs.replace(LIMITS, keepalive_ns=4 * SECOND)
-TOKENS = 3
-USAGE = {"prompt_tokens": 10, "completion_tokens": TOKENS, "total_tokens": 10 + TOKENS}
+CHAT, *_ = APIS
 PING, DONE, NULL = b": ping\n\n", b"data: [DONE]\n\n", b"data: null\n\n"
-ERROR = b'data: {"error":{"message":"died at 10.0.0.5"}}\n\n'
 LENGTH = b'{"error":{"message":"maximum context length is 4096","type":"t","param":null,"code":400}}'
 REFUSED = b'{"error":{"message":"bad","type":"t","param":null,"code":"c"}}'
 STATUSES = [204, 302, 400, 404, 429, 500, 502, 503]
 SIZES = [1, 7, 50, 100_000]
-
-
-def chunk(delta: dict[str, str] | None, finish: str | None = None, **more: object) -> bytes:
-    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    return b"data: " + msgspec.json.encode({"id": "c1", "choices": choices, **more}) + b"\n\n"
-
-
-def streamed(voice: str) -> list[bytes]:
-    """A good stream, by event; every token names who said it."""
-    tokens = [chunk({"content": f"<{voice}>"}) for _ in range(TOKENS)]
-    return [
-        chunk({"role": "assistant", "content": ""}),
-        *tokens,
-        chunk({}, "stop"),
-        chunk(None, usage=USAGE),
-        DONE,
-    ]
-
-
-def whole(voice: str) -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": f"<{voice}>"}, "finish_reason": "stop"}
-    return msgspec.json.encode({"id": "c1", "choices": [choice], "usage": USAGE})
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -72,37 +50,38 @@ class Answer(msgspec.Struct, frozen=True):
     closes: bool = True
 
 
-def good(voice: str, stream: bool) -> Answer:
+def good(api: Api, voice: str, stream: bool) -> Answer:
     if stream:
-        return Answer(200, HEAD_SSE, b"".join(streamed(voice)))
-    return Answer(200, HEAD_JSON, whole(voice))
+        return Answer(200, HEAD_SSE, b"".join(api.streamed(voice, "")))
+    return Answer(200, HEAD_JSON, api.whole(voice))
 
 
 def status(number: int, body: bytes = b"<html>", *, closes: bool = True) -> Answer:
     return Answer(number, [*HEAD_JSON, (b"retry-after", b"7")], body, closes)
 
 
-def any_answer(rng: random.Random, voice: str, stream: bool, size: int) -> Answer:
+def any_answer(rng: random.Random, api: Api, voice: str, stream: bool, size: int) -> Answer:
     """A good one every other time; else a status, or something of a good one, with things in it that are none.
 
     size: of the writes that it will come in.
     """
     kind = rng.choice(["good", "good", "spoilt", "long", "status"])
     if kind == "good":
-        return good(voice, stream)
+        return good(api, voice, stream)
     closes = rng.random() < 0.5
     if kind == "status":
         return status(rng.choice(STATUSES), rng.choice([b"", b"<html>", LENGTH, REFUSED]), closes=closes)
     if not stream:
-        body = whole(voice)
+        body = api.whole(voice)
         spoilt = rng.choice([b"", b"[]", REFUSED, body[: rng.randrange(len(body))]])
         return Answer(200, HEAD_JSON, spoilt, closes)
-    events = streamed(voice)
-    if kind == "long":  # it goes to the client in parts, a good many of them
-        events[2] = chunk({"content": f"<{voice}>" + "x" * min(HOLD_BYTES_MAX + 200 * size, 20_000)})
+    # A long token goes to the client in parts, a good many of them.
+    padding = "x" * min(HOLD_BYTES_MAX + 200 * size, 20_000) if kind == "long" else ""
+    events = api.streamed(voice, padding)
+    end = events[-1]
     for _ in range(rng.randint(0, 3)):
         at, gone = rng.randrange(len(events) + 1), rng.randint(0, 2)
-        events[at : at + gone] = rng.choice([[], [PING], [ERROR], [DONE], [NULL], [b"data: {\n\n"]])
+        events[at : at + gone] = rng.choice([[], [PING], [api.error], [end], [NULL], [b"data: {\n\n"]])
     return Answer(200, rng.choice([HEAD_SSE, HEAD_SSE, HEAD_JSON]), b"".join(events), closes)
 
 
@@ -192,10 +171,12 @@ DISASTERS: list[Callable[[Stage], None]] = [
 def run(seed: int, make: type[Call] = Call, stage: type[Stage] = Stage) -> Stage:
     """A whole call in a world made of the seed."""
     rng = random.Random(seed)
+    api = rng.choice(APIS)
     stream, limits, size = rng.random() < 0.7, rng.choice([LIMITS, ALIVE]), rng.choice(SIZES)
     seats = {name: rng.choice([1, 1, 0]) for name in NAMES}
-    call = make(facts(stream=stream), plan(*TIERS), limits)
-    w = stage(call, lambda name: any_answer(rng, name, stream, size), seats)
+    asked = msgspec.structs.replace(facts(stream=stream), operation=OPERATIONS[api.path])
+    call = make(asked, plan(*TIERS), limits)
+    w = stage(call, lambda name: any_answer(rng, api, name, stream, size), seats)
     w.direct = rng.random() < 0.5
     rate = rng.choice([0.0, 0.02, 0.2])
     for _ in range(40_000):
@@ -205,17 +186,17 @@ def run(seed: int, make: type[Call] = Call, stage: type[Stage] = Stage) -> Stage
             rng.choice([*DISASTERS, wait, wait, wait])(w)
         else:
             w.go_on(size)
-    check(w)
+    check(w, api)
     return w
 
 
 # -- the laws that a whole call keeps, seen from outside
 
 
-def check(w: Stage) -> None:
+def check(w: Stage, api: Api) -> None:
     assert w.finished
     if not any(isinstance(line, record.CallRecord) for line in w.lines):
-        check_unrecorded(w)
+        check_unrecorded(w, api)
         return
     w.check_books()
     line = w.record
@@ -224,14 +205,14 @@ def check(w: Stage) -> None:
     assert b"10.0.0.5" not in w.client
     check_bill(w, line)
     if not w.gone:
-        check_answer(w, line)
+        check_answer(w, line, api)
 
 
-def check_unrecorded(w: Stage) -> None:
+def check_unrecorded(w: Stage, api: Api) -> None:
     """The journal took no record: nobody was told of a good end, and nothing is left behind."""
     assert (w.holding, w.attempt) == ([], 0)
-    assert DONE not in w.client
-    assert w.gone or w.status == 503 or b"journal_full" in w.client
+    assert not any(api.is_end(event) for event in sse.parse(w.client))
+    assert w.gone or w.status == 503 or b"could not be recorded" in w.client
 
 
 def check_bill(w: Stage, line: record.CallRecord) -> None:
@@ -251,7 +232,7 @@ def check_bill(w: Stage, line: record.CallRecord) -> None:
         assert usage.completion_tokens <= max(reported, sent.count(b"<"))
 
 
-def check_answer(w: Stage, line: record.CallRecord) -> None:
+def check_answer(w: Stage, line: record.CallRecord, api: Api) -> None:
     """What the client got is an answer or an error, and it can tell which."""
     completed = line.outcome is Outcome.COMPLETED
     if not w.headers[b"content-type"].startswith(b"text/event-stream"):
@@ -261,20 +242,18 @@ def check_answer(w: Stage, line: record.CallRecord) -> None:
         return
     assert w.status == 200
     assert w.client.endswith(b"\n\n")
-    datas = [event.data for event in sse.parse(w.client)]
-    assert not any(": keepalive" in data for data in datas), "a comment within an event"
-    unreadable = [at for at, data in enumerate(datas) if not readable(data)]
-    assert unreadable in ([], [len(datas) - 2])  # only half an event that an error follows
-    failed = [at for at, data in enumerate(datas) if data.startswith('{"error"')]
-    assert failed == ([] if completed else [len(datas) - 1])
-    assert not (completed and unreadable)
-    assert [at for at, data in enumerate(datas) if data == "[DONE]"] == (
-        [len(datas) - 1] if completed else []
-    )
+    events = sse.parse(w.client)
+    last = len(events) - 1
+    assert not any(": keepalive" in event.data for event in events), "a comment within an event"
+    unreadable = [at for at, event in enumerate(events) if not readable(event.data)]
+    assert unreadable in ([], [] if completed else [last - 1])  # only half an event that an error follows
+    assert [at for at, event in enumerate(events) if api.is_error(event)] == ([] if completed else [last])
+    ends = [at for at, event in enumerate(events) if api.is_end(event)]
     if completed:
+        assert ends == [last]
         assert line.error_code is None
     else:
-        assert line.error_code == msgspec.json.decode(datas[-1])["error"]["code"]
+        assert ends == []
 
 
 def readable(data: str) -> bool:
@@ -310,12 +289,12 @@ def test_the_worlds_reach_every_state_and_every_outcome() -> None:
 def journeys() -> dict[str, Callable[[str], Answer]]:
     """Calls that go well in the end."""
     return {
-        "stream": lambda name: good(name, True),
-        "sized": lambda name: good(name, False),
+        "stream": lambda name: good(CHAT, name, True),
+        "sized": lambda name: good(CHAT, name, False),
         "stream, third try": lambda name: (
-            good(name, True) if name == "c" else status(429 if name == "a" else 502)
+            good(CHAT, name, True) if name == "c" else status(429 if name == "a" else 502)
         ),
-        "sized, longer wall": lambda name: good(name, False) if name == "gpu" else status(400, LENGTH),
+        "sized, longer wall": lambda name: good(CHAT, name, False) if name == "gpu" else status(400, LENGTH),
     }
 
 
@@ -334,7 +313,7 @@ def test_the_nth_step_may_fail_whichever_it_is(journey: str, disaster: int) -> N
             DISASTERS[disaster](w)
         while not w.finished:
             w.go_on(25)
-        check(w)
+        check(w, CHAT)
         if over:
             assert steps > 10
             assert w.record.outcome is Outcome.COMPLETED
