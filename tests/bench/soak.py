@@ -158,15 +158,30 @@ def memory(seen: list[Seen]) -> Finding:
 
 
 def loop(seen: list[Seen]) -> Finding:
-    """Was the event loop in time?"""
-    lags = [each.lag_s for each in seen]
-    quantile = trend.quantile_of_maxima(lags, each_of=ROUNDS_EACH_SAMPLE, q=LAG_QUANTILE)
+    """Was the event loop in time?
+
+    On a machine that does other things too, the kernel makes a worker wait, and its loop is late by no fault
+    of its own: the figures say what is left without that, and how much of it there was.
+    """
+    quantile, own = (
+        trend.quantile_of_maxima(lags, each_of=ROUNDS_EACH_SAMPLE, q=LAG_QUANTILE)
+        for lags in ([each.lag_s for each in seen], own_lags(seen))
+    )
     waited = (seen[-1].late_ns - seen[0].late_ns) / 1e9 / (seen[-1].at_s - seen[0].at_s)
     figures = (
-        f"{1e3 * quantile:.1f} ms (under {1e3 * LAG_S_MAX:g}); at most {1e3 * max(lags):.1f} ms; "
-        f"{100 * waited:.1f} % of the time the worker waited for its core"
+        f"{1e3 * quantile:.1f} ms (under {1e3 * LAG_S_MAX:g}); {1e3 * own:.1f} ms less what it waited for its core, "
+        f"{100 * waited:.1f} % of the time"
     )
     return Finding("loop lag p99.99", quantile < LAG_S_MAX, figures)
+
+
+def own_lags(seen: list[Seen]) -> list[float]:
+    """Of each second, the lag that waiting for a core within it and the one before can't explain."""
+    lags = []
+    for index, each in enumerate(seen):
+        before = seen[max(0, index - 2)]
+        lags.append(max(0.0, each.lag_s - (each.late_ns - before.late_ns) / 1e9))
+    return lags
 
 
 def books(mixed: Mixed, outcomes: dict[str, int]) -> list[Finding]:

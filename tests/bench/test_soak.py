@@ -65,6 +65,14 @@ def test_a_loop_that_was_late_is_told() -> None:
     assert not soak.loop(seconds([1, 1, 1], lag_s=0.0051)).holds
 
 
+def test_what_the_kernel_made_a_worker_wait_is_not_its_own_lag() -> None:
+    waited = [Seen(0, 1, 0.001, 0, 0), Seen(1, 1, 0.050, 0, 49_000_000), Seen(2, 1, 0.009, 0, 49_000_000)]
+    assert soak.own_lags(waited) == pytest.approx(
+        [0.001, 0.001, 0]
+    )  # the last one: it may be of the second before
+    assert soak.own_lags([Seen(0, 1, 0.0, 0, 0), Seen(1, 1, 0.050, 0, 0)]) == [0, 0.05]
+
+
 def test_every_kind_has_its_share_and_a_request_of_its_own() -> None:
     assert mixed.SHARES.keys() == set(Kind)
     assert sum(mixed.SHARES.values()) == 100
