@@ -226,7 +226,9 @@ def test_a_client_that_leaves_ends_the_backends_work(pair: Pair, path: str) -> N
     )
     record = pair.record(call_id)
     entry = eventually(lambda: (e := pair.backend.log()[-1])["outcome"] != "open" and e)
-    assert (record["outcome"], entry["outcome"]) == ("client_gone", "faulted:stall")
+    assert record["outcome"] == "client_gone"
+    # It stalls with its next token, and that may not have been due when the client left.
+    assert entry["outcome"] in ("faulted:stall", "aborted")
     assert record["usage"]["source"] == "counted"
     assert record["usage"]["completion_tokens"] == entry["completion_tokens_sent"]
     assert pair.backend.value("vllm:num_requests_running") == 0
