@@ -1,6 +1,7 @@
 """Which backends can serve a call, in which order, and what follows a failure. Pure."""
 
 import enum
+import functools
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
@@ -9,6 +10,7 @@ import msgspec
 from backends.errors import BackendError, BackendRejected
 from backends.health import State
 from gateway.errors import BackendsBusy, GatewayError, NoBackend
+from metering import record
 from metering.pricing import Tariff
 from metering.record import Host, LeftOut
 
@@ -59,7 +61,7 @@ class Candidate(msgspec.Struct, frozen=True):
     tier: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The candidates, tier by tier and best first; those left out, each with its reason.
 
     unable: why a tier before the first candidate's has nobody able; None if it is the first tier.
@@ -70,6 +72,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...]
     unable: str | None = None
     busy: tuple[Busy, ...] = ()
+
+    @functools.cached_property
+    def line(self) -> record.Plan:
+        """What records say of it; many calls share a plan."""
+        able = tuple([candidate.target.name for candidate in self.able])
+        return record.Plan(able=able, left_out=self.left_out)
 
 
 TOO_LONG = "context length"
@@ -171,10 +179,11 @@ class Course:
 
     def take(self, backend: str) -> Candidate:
         """Try this one: it is not wanted again."""
-        at = [candidate.target.name for candidate in self._left].index(backend)
-        taken = self._left[at]
-        self._left = self._left[:at] + self._left[at + 1 :]
-        return taken
+        for at, candidate in enumerate(self._left):
+            if candidate.target.name == backend:
+                self._left = self._left[:at] + self._left[at + 1 :]
+                return candidate
+        raise AssertionError(f"{backend} is not to be tried")
 
     def spilled(self, candidate: Candidate) -> bool:
         """Did the call leave the tier it set out in because that was full?"""

@@ -213,10 +213,7 @@ class Tally(msgspec.Struct, kw_only=True):
             outcome=end.outcome,
             params=facts.params,
             params_ignored=self.ignored(),
-            plan=record.Plan(
-                able=tuple([candidate.target.name for candidate in self.plan.able]),
-                left_out=self.plan.left_out,
-            ),
+            plan=self.plan.line,
             prev=prev,
             price_basis=priced.price_basis if priced else None,
             project=facts.project,

@@ -125,6 +125,13 @@ def test_a_standing_plan_is_ordered_by_another_load_and_tiers_stay() -> None:
     assert (ordered.left_out, ordered.unable, ordered.busy) == (made.left_out, made.unable, made.busy)
 
 
+def test_a_course_takes_nobody_who_is_not_to_be_tried() -> None:
+    course = Course(plan([view("a"), view("b")], max_tokens=None), (0,))
+    course.take("b")
+    with pytest.raises(AssertionError):
+        course.take("b")
+
+
 def test_a_later_tier_is_no_fallback_while_the_first_has_somebody() -> None:
     assert plan([view("a", state=State.DOWN), view("b"), view("gpu", tier=1)], max_tokens=None).unable is None
 
