@@ -21,7 +21,8 @@ from metering.usage import UNKNOWN, Usage
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a call at its admission.
 
-    keys: the names of the request's parameters. wall_ns − now_ns: the offset of the wall clock at its start.
+    keys: names of its parameters that some hardware does not apply. wall_ns − now_ns: the offset of the wall clock
+    at its start.
     """
 
     call_id: str
