@@ -19,9 +19,6 @@ from backends.sse import EVENT_BYTES_MAX
 PATTERNS_MAX = 4
 """Streams of several choices, or of reasoning and then content, have more than one pattern."""
 
-RUN_BYTES_MIN = 1024
-"""From here on a read is looked at as a whole, not event by event."""
-
 _LESSONS_MAX = 8
 """How many events of a stream are looked at for patterns: one that has none costs no more than that."""
 
@@ -84,23 +81,6 @@ class _Pattern(NamedTuple):
     behind: bytes
     between: bytes
     before_length: int
-    quotes: int  # in one event, without those of the string
-
-    def run(self, data: bytes, at: int) -> tuple[int, int]:
-        """A run of events of this pattern from `at` on, if it can be told at a glance: where it ends, and how many.
-
-        What lies between the pattern's own bytes holds no quote, no escape and no line end, and is never empty.
-        """
-        end = data.rfind(self.behind, at) + len(self.behind)
-        events = data.count(self.between, at, end) + 1
-        if (
-            data.count(b'"', at, end) == events * self.quotes
-            and data.count(b"\n", at, end) == 2 * events
-            and data.find(b"\\", at, end) < 0
-            and data.find(b'""', at, end) < 0
-        ):
-            return end, events
-        return at, 0
 
 
 class ChunkReader(StreamReader):
@@ -118,16 +98,9 @@ class ChunkReader(StreamReader):
     def _skim(self, data: bytes, at: int) -> int:
         length = len(data)
         while at < length:
-            for pattern in self._patterns:
-                before, behind, between, before_length, _ = pattern
+            for before, behind, between, before_length in self._patterns:
                 if not data.startswith(before, at):
                     continue
-                if length - at > RUN_BYTES_MIN:
-                    run_end, events = pattern.run(data, at)
-                    if events:
-                        self.counted += events
-                        at = run_end
-                        break
                 start, last = at + before_length, length - len(between)
                 while True:  # a run of events of one pattern
                     end = data.find(b'"', start)
@@ -217,8 +190,7 @@ def _pattern_of(data: bytes) -> _Pattern | None:
         end = _end_of_string(data, start)
         if end > start:
             before, behind = b"data: " + data[:start], data[end:] + b"\n\n"
-            quotes = before.count(b'"') + behind.count(b'"')
-            return _Pattern(before, behind, behind + before, len(before), quotes)
+            return _Pattern(before, behind, behind + before, len(before))
     return None
 
 
