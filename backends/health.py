@@ -75,6 +75,10 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     until_ns: int
 
+    def left_s(self, now_ns: int) -> int:
+        """How much longer, in whole seconds, rounded up."""
+        return -((now_ns - self.until_ns) // units.NS_PER_S)
+
 
 def busy(status: int, retry_after_s: int | None, now_ns: int) -> Hold | None:
     """What a 429 or 503 means for the next calls. None: nothing, since the backend did not say when to come back."""

@@ -347,7 +347,6 @@ class Call:
         reason = f"status {event.status}"
         if event.status in (429, 503):
             wait_s = retry_after.read(event.headers, (now_ns + self.facts.wall_offset_ns) // units.NS_PER_S)
-            self._busy.append(Busy(status=event.status, retry_after_s=wait_s))
             busy = BackendUnavailable(self._backend, reason, status=event.status, retry_after_s=wait_s)
             return self._fail(busy, now_ns)
         if event.status == INTERNAL_ERROR or (
@@ -456,7 +455,7 @@ class Call:
         """
         actions = self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)
         if isinstance(error, BackendUnavailable):
-            actions.append(self._news(error))
+            actions += self._news(error)
         longer = error.context_length and self._outgrow()
         untried = len(self._course) if now_ns < self.total_deadline_ns else 0
         left = max(min(self.limits.attempts_max - len(self._tally.attempts), untried), 0)
@@ -471,11 +470,14 @@ class Call:
         assert self._tally.target is not None
         return self._course.outgrow(self._tally.target.max_model_len or 0)
 
-    def _news(self, error: BackendUnavailable) -> ConnectFailed | HoldBack:
+    def _news(self, error: BackendUnavailable) -> Actions:
         """What the registry should know of a backend that took no call."""
         if error.status is None:
-            return ConnectFailed(error.backend, error.reason)
-        return HoldBack(error.backend, error.status, error.retry_after_s)
+            return (ConnectFailed(error.backend, error.reason),)
+        self._busy.append(Busy(status=error.status, retry_after_s=error.retry_after_s))
+        if self._tally.status is None:
+            return _NOTHING  # it is held back already: it was not even asked
+        return (HoldBack(error.backend, error.status, error.retry_after_s),)
 
     def _give_up(self, error: BackendError, body: bytes | None) -> Actions:
         if isinstance(error, BackendRejected):

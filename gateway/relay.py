@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from backends.errors import BackendError
-from backends.registry import Registry
+from backends.errors import BackendError, BackendUnavailable
+from backends.registry import Entry, Registry
 from backends.upstream import Attempt
 from gateway import errors
 from gateway import events as machine
@@ -197,10 +197,22 @@ class Relay:
         self._services.seats.leave(self._ticket)
 
     def _connect(self, action: machine.Connect) -> None:
+        entry = self._services.registry.entries[action.target.name]
+        if entry.hold is not None and (busy := self._busy_now(entry)) is not None:
+            self.feed(machine.Lost(action.attempt, error=busy))
+            return
         body = self._body(action.target)
-        upstream = self._services.registry.entries[action.target.name].upstream
         listener = _Listener(self, action.attempt)
-        self._attempt = upstream.send("POST", self._request.path, self._request.headers, body, listener)
+        self._attempt = entry.upstream.send("POST", self._request.path, self._request.headers, body, listener)
+
+    def _busy_now(self, entry: Entry) -> BackendUnavailable | None:
+        """Has the backend become busy since the call was planned? Those that waited for a seat are told, not sent."""
+        now_ns = self._services.clock()
+        hold = entry.held(now_ns)
+        if hold is None:
+            return None
+        wait_s = hold.left_s(now_ns)
+        return BackendUnavailable(entry.backend.name, "busy", status=hold.status, retry_after_s=wait_s)
 
     def _body(self, target: Target) -> bytes:
         ask = self._request.ask

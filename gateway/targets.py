@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from backends.health import Health, Hold
+from backends.health import Health
 from backends.registry import Entry, Registry
 from gateway import routing
 from gateway.call import Limits
 from gateway.queueing import Seats
 from gateway.routing import Busy, Plan, Target, View
-from metering.units import NS_PER_S
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +63,9 @@ class Targets:
                 if target.cold != entry.cold:
                     target = msgspec.structs.replace(target, cold=entry.cold)
                 hold = entry.held(now_ns)
+                busy = None
+                if hold is not None:
+                    busy = Busy(status=hold.status, retry_after_s=hold.left_s(now_ns))
                 views.append(
                     View(
                         target=target,
@@ -71,7 +73,7 @@ class Targets:
                         state=entry.health.state,
                         in_flight=self._seats.taken(name),
                         cap=self._seats.cap(name),
-                        busy=None if hold is None else _busy(hold, now_ns),
+                        busy=busy,
                     )
                 )
         return views
@@ -109,7 +111,3 @@ class _Standing:
     def fits(self, max_tokens: int | None) -> bool:
         """Is nobody left out for being too short for such a call?"""
         return max_tokens is None or self._shortest is None or max_tokens < self._shortest
-
-
-def _busy(hold: Hold, now_ns: int) -> Busy:
-    return Busy(status=hold.status, retry_after_s=-((now_ns - hold.until_ns) // NS_PER_S))

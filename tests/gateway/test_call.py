@@ -936,6 +936,17 @@ def test_a_busy_one_after_a_failure_is_no_429() -> None:
     assert (w.status, w.headers[b"retry-after"]) == (503, b"7")
 
 
+def test_one_that_became_busy_while_a_call_waited_is_no_news_and_counts_as_busy() -> None:
+    w = world((A,), (GPU,))
+    w.flush()
+    w.feed(m.Lost(w.attempt, error=BackendUnavailable("a", "busy", status=429, retry_after_s=5)))
+    assert (w.connects, w.held_back) == (["a", "gpu"], [])
+    busy(w, 429, b"7")
+    w.flush()
+    assert (w.status, w.headers[b"retry-after"], w.record.fallback_reason) == (429, b"5", "busy")
+    assert w.record.attempts[0].status is None
+
+
 def test_one_left_out_as_busy_counts_as_busy() -> None:
     left = Plan(
         able=(Candidate(A, 0),),

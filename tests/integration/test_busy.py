@@ -1,15 +1,18 @@
 """Backends that say that they are busy: held back as long as they say, and never taken for broken."""
 
+import asyncio
+import concurrent.futures
 import contextlib
 import json
 import pathlib
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.gateway import Gateway, eventually, running
-from tests.support.rawbackend import Scripted, sized
+from tests.support.rawbackend import Asked, Scripted, sized
 
 pytestmark = pytest.mark.integration
 
@@ -93,6 +96,39 @@ def test_when_all_are_busy_the_client_is_told_when_one_is_not(
         assert len(gateway.lines("call")) == 1
         eventually(lambda: len(gateway.lines("refused")) == 2)
         assert {state for state, _ in states(gateway).values()} == {"ready"}
+
+
+def test_calls_that_wait_for_a_busy_backend_are_told_and_not_sent(tmp_path: pathlib.Path) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    async def busy(_asked: Asked, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await asyncio.to_thread(go.wait, 10)
+        writer.write(refusal("429 Too Many Requests", 30))
+
+    only = Scripted(busy)
+    backends = [{"name": "b1", "url": f"http://127.0.0.1:{only.port}", "model": "m1", "slots": 1}]
+    try:
+        with running(tmp_path, backends) as gateway, concurrent.futures.ThreadPoolExecutor(6) as pool:
+
+            def ask() -> tuple[int, int]:
+                answer = gateway.post(CHAT, ASKED)
+                answer.read()
+                return answer.status, int(answer.headers["retry-after"])
+
+            first = pool.submit(ask)
+            assert asked.wait(10)
+            others = [pool.submit(ask) for _ in range(5)]
+            eventually(lambda: len(gateway.lines("admitted")) == 6)
+            go.set()
+            for one in (first, *others):
+                status, wait_s = one.result()
+                assert (status, 28 <= wait_s <= 30) == (429, True)
+            assert len(only.asked) == 1
+            assert states(gateway)["b1"][0] == "ready"
+    finally:
+        go.set()
+        only.stop()
 
 
 def test_a_500_holds_nothing_back(tmp_path: pathlib.Path) -> None:
