@@ -9,7 +9,9 @@ from tests.bench.samples import DIRECT, OURS
 from tests.bench.scenarios import COMPARED
 
 NOT_MEASURED = "not measured"
-TIMES_LESS_BELOW = 0.2
+TIMES_LESS_MUST = 0.2
+"""Promises of so small a ratio are told the other way round."""
+
 Ratios = Mapping[str, Mapping[str, float]]
 """scenario → peer → ours ÷ theirs."""
 
@@ -86,9 +88,9 @@ def _rule(widths: Sequence[int]) -> str:
     return f"|-{first}-|" + "".join(f"-{dashes}:|" for dashes in rest)
 
 
-def times(ratio: float) -> str:
-    """A ratio as people say it: 1.50 ×, or 30 × less."""
-    return f"{ratio:.3g} ×" if ratio > TIMES_LESS_BELOW else f"{1 / ratio:.3g} × less"
+def times(ratio: float, *, less: bool = False) -> str:
+    """A ratio as people say it: 1.5 ×; or, where it is about being `less`, 30 × less."""
+    return f"{1 / ratio:.3g} × less" if less else f"{ratio:.3g} ×"
 
 
 def verdict(ratio: float, promised: Bound) -> str:
@@ -152,9 +154,10 @@ def _ratios(ratios: Ratios, measured: Ratios) -> str:
 
 
 def _cell(ratio: float, measured: float, promised: Bound) -> str:
+    less = promised.must <= TIMES_LESS_MUST
     goal = f", goal {times(promised.goal)}" if promised.goal is not None else ""
-    found = f"{times(ratio)} (measured {times(measured)})"
-    return f"{found} {verdict(ratio, promised)}: must {times(promised.must)}{goal}"
+    found = f"{times(ratio, less=less)} (measured {times(measured, less=less)})"
+    return f"{found} {verdict(ratio, promised)}: must {times(promised.must, less=less)}{goal}"
 
 
 def _by_role(table: Table) -> str:

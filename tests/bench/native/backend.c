@@ -1,6 +1,6 @@
 /* A mock of vLLM for the benchmark: one thread, epoll, HTTP/1.1 on 127.0.0.1.
  *
- *     backend MODEL... binds a free port, prints it on a line of its own, serves until killed
+ *     backend MODEL...   binds a free port, prints it on a line of its own, serves until killed
  *
  * POST anything: the body's "model" says what is answered. m-N-P or m-N-P-F: N tokens, P milliseconds between
  * events (0: as fast as the socket takes them), F a fault: 1 a status 500, 2 a stream cut after half its tokens.
