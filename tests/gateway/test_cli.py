@@ -107,6 +107,10 @@ def test_check_names_every_mistake_on_stderr(tmp_path: pathlib.Path, capsys: Cap
     ]
 
 
+def test_the_example_can_be_checked_before_anything_is_set_up(capsys: Capture) -> None:
+    assert cli.main(["check", str(ROOT / "deploy/reference/weighbridge.example.yaml")]) == 0
+
+
 @pytest.mark.parametrize("command", [["check", "none.yaml"], ["serve", "-c", "none.yaml"]])
 def test_a_file_that_is_not_there_is_one_line(command: list[str], capsys: Capture) -> None:
     assert cli.main(command) == 2
