@@ -97,7 +97,9 @@ class App(Starlette):
                 if answer is not None:
                     await plain.answer(send, *answer)
                     return
-                send = plain.adding(send, self.cors.headers(headers.get(b"origin")))
+                origin = headers.get(b"origin")
+                if origin is not None or scope["method"] != "POST":  # no cache keeps the answer to a POST
+                    send = plain.adding(send, self.cors.headers(origin))
             if self.hot is not None and scope["path"] in OPERATIONS:
                 await self.hot(scope, receive, send)
                 return

@@ -6,7 +6,7 @@ import msgspec
 
 
 class UsageSource(enum.StrEnum):
-    """Where the counts of a `Usage` come from; of two that differ, the weaker one is named."""
+    """Where the completion's count comes from; one that was reported beside an estimated prompt is `ESTIMATED`."""
 
     REPORTED = "reported"  # the backend's own usage object, of the whole answer
     COUNTED = "counted"  # tokens of a stream, counted as they passed or as the backend counted them so far

@@ -216,6 +216,12 @@ def test_a_page_of_another_origin_may_read_none(wire: Wire) -> None:
     assert "access-control-allow-origin" not in headers
 
 
+def test_a_call_that_no_page_sent_is_answered_as_without_browsers(wire: Wire) -> None:
+    for more, expected in (((), 200), (("Content-Encoding: br",), 415)):  # with the drivers' own ways
+        status, headers, _ = send(wire, BODY, *more)
+        assert (status, "vary" in headers) == (expected, False)
+
+
 def test_without_configured_origins_browsers_get_nothing(tmp_path: pathlib.Path, scripted: Scripted) -> None:
     backends = [{"name": "a", "url": f"http://127.0.0.1:{scripted.port}", "model": "m1"}]
     with running(tmp_path, backends) as gateway, Wire(gateway) as wire:
