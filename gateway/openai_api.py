@@ -260,6 +260,8 @@ async def render(request: StarletteRequest, error: Exception) -> Response:
     headers = {"x-request-id": _request_id(request)}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
+    if isinstance(error, errors.UnknownKey):
+        headers["www-authenticate"] = "Bearer"
     return Response(
         errors.error_body(error),
         status_code=int(error.status),

@@ -118,7 +118,8 @@ def _tokens(usage: Usage) -> str:
     cached = "" if usage.cached_prompt_tokens is None else f" (cached {usage.cached_prompt_tokens})"
     reasoning = "" if usage.reasoning_tokens is None else f" (reasoning {usage.reasoning_tokens})"
     prompt, completion = _count(usage.prompt_tokens), _count(usage.completion_tokens)
-    return f"prompt {prompt}{cached}  completion {completion}{reasoning}  source {usage.source}"
+    other = "".join(f"  {kind} {count}" for kind, count in sorted((usage.other or {}).items()))
+    return f"prompt {prompt}{cached}  completion {completion}{reasoning}{other}  source {usage.source}"
 
 
 def _count(tokens: int | None) -> str:

@@ -357,6 +357,7 @@ def test_without_a_known_key_nothing_is_shown(fleet: Fleet, header: str | None) 
         answer = connection.getresponse()
         body = answer.read()
         assert (answer.status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+        assert answer.headers["www-authenticate"] == "Bearer"
         assert b"wb-wrong" not in body
     connection.close()
 

@@ -329,6 +329,13 @@ def test_the_page_of_a_call_by_slot_time() -> None:
     assert "price of unknown, source: unknown" in text
 
 
+def test_the_page_says_what_a_tokenizer_counted() -> None:
+    counted = Usage(
+        completion_tokens=0, other={"tokenized_tokens": 9}, prompt_tokens=0, source=UsageSource.REPORTED
+    )
+    assert "prompt 0  completion 0  tokenized_tokens 9  source reported" in shown(usage=counted)
+
+
 def test_a_host_of_which_little_is_known() -> None:
     little = Host(backend="b", identity_source="unknown", model="llama", served_model="llama")
     text = shown(little, backend="b", instance_family=None)
