@@ -453,9 +453,9 @@ class Call:
 
         body: of a rejected request's answer, which is the client's to read.
         """
-        actions = self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)
-        if isinstance(error, BackendUnavailable):
-            actions += self._news(error)
+        # Before the seat is given back: who gets it should know.
+        news = self._news(error) if isinstance(error, BackendUnavailable) else _NOTHING
+        actions = [*news, *self._end_attempt(_attempt_outcome(error), error.reason, now_ns, ended=ended)]
         longer = error.context_length and self._outgrow()
         untried = len(self._course) if now_ns < self.total_deadline_ns else 0
         left = max(min(self.limits.attempts_max - len(self._tally.attempts), untried), 0)
