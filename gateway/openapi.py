@@ -99,7 +99,7 @@ def _page(name: str, summary: str, answers: dict[str, Json], *, is_open: bool = 
 
 
 def _ok(content: Json) -> Json:
-    return content | {"description": "So it is."}
+    return content | {"description": "The answer."}
 
 
 _REFUSED = {"4XX": _json("Error") | {"description": "No key, not this key, or nothing of this name."}}
