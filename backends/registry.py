@@ -202,6 +202,11 @@ class _Collector:
         if not self._done.done():
             self._done.set_result(Answer(self._status, self._simulated, self._body))
 
+    def whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], data: bytes) -> None:
+        self.head(status, headers)
+        self.data(data)
+        self.end()
+
     def lost(self, error: BackendError) -> None:
         if not self._done.done():
             self._done.set_exception(error)

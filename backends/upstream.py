@@ -50,6 +50,9 @@ class Exchange(Protocol):
     def end(self) -> None:
         """The answer is complete."""
 
+    def whole(self, status: int, headers: Headers, data: bytes) -> None:
+        """Head, body and end at once, if one read has brought them all; the body may be empty."""
+
     def lost(self, error: BackendError) -> None:
         """There will be no (more of the) answer; nothing follows."""
 
@@ -105,6 +108,11 @@ class Attempt:
     def _end(self) -> None:
         self._over = True
         self._exchange.end()
+
+    def _whole(self, status: int, headers: Headers, data: bytes) -> None:
+        self._over = True
+        self._request = b""
+        self._exchange.whole(status, headers, data)
 
     def _lose(self, error: BackendError) -> None:
         if not self._over:
@@ -353,6 +361,14 @@ class _Connection(asyncio.Protocol):
             return
         self._answered = True
         fault = self._parse(data)
+        if self._complete and fault is None and not self._told and self._encoding is None:
+            self._told = True
+            parts, self._parts = self._parts, []
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            status, headers = self._status, self._headers
+            self._let_go(attempt, clean=True)
+            attempt._whole(status, headers, body)
+            return
         if self._headed:
             fault = self._tell(attempt) or fault
         if self._attempt is not attempt:  # aborted from within
@@ -408,7 +424,15 @@ class _Connection(asyncio.Protocol):
         return self._decoder is None or self._decoder.complete
 
     def _finish(self, attempt: Attempt, *, clean: bool) -> None:
-        """The answer has come to its end: keep the connection if it is in order, then say so."""
+        """The answer has come to its end: let go of the connection, then say so."""
+        self._let_go(attempt, clean=clean)
+        if self._decoded():
+            attempt._end()
+        else:
+            attempt._lose(BackendDisconnected(self._upstream.name, "ended early"))
+
+    def _let_go(self, attempt: Attempt, *, clean: bool) -> None:
+        """The answer has come to its end: keep the connection, if it is in order."""
         attempt._connection = None
         transport = self._transport
         sent = transport.get_write_buffer_size() == 0  # an answer may come before the request is out
@@ -421,10 +445,6 @@ class _Connection(asyncio.Protocol):
             self._upstream._rest(self)
         else:
             self.drop()
-        if self._decoded():
-            attempt._end()
-        else:
-            attempt._lose(BackendDisconnected(self._upstream.name, "ended early"))
 
     def _head_bytes(self) -> int:
         return sum(len(name) + len(value) + 4 for name, value in self._headers)

@@ -66,6 +66,7 @@ from gateway.events import (
     Stopping,
     Timer,
     Unrecorded,
+    Whole,
     Write,
 )
 from gateway.routing import Busy, Course, Plan, Step
@@ -94,6 +95,9 @@ _SPEAKING = frozenset({QUEUED, CONNECTING, WAITING, HELD, STREAMING})
 
 _READ = frozenset({ENDING, DRAINING})
 """Where nothing more of the backend's goes to the client."""
+
+_ANSWERING = frozenset({HELD, REJECTED, STREAMING, ENDING})
+"""Where an answer that is not sized is being read."""
 
 _NEVER_NS = 2**63
 """Later than any clock."""
@@ -328,7 +332,18 @@ class Call:
         self._due_ns = min(now_ns + first_ns, self.total_deadline_ns)
         return _NOTHING
 
-    def _head(self, event: Head, now_ns: int) -> Actions:
+    def _whole(self, event: Whole, now_ns: int) -> Actions:
+        """All of the answer at once: as its head, its body and its end, one behind the other."""
+        actions = self._head(event, now_ns)
+        if self.state is SIZED:
+            actions = (event.data and self._gather(event, now_ns)) or self._sized_end(event, now_ns)
+        if event.data and self.state in _ANSWERING:
+            actions = [*actions, *self.handle(Data(event.attempt, data=event.data), now_ns)]
+        if self.state in _ANSWERING:
+            actions = [*actions, *self.handle(End(event.attempt), now_ns)]
+        return [action for action in actions if type(action) is not Abort]  # its connection is over
+
+    def _head(self, event: Head | Whole, now_ns: int) -> Actions:
         self._tally.status = event.status
         if 200 <= event.status < 300:
             if self.facts.stream and _is_event_stream(event.headers):
@@ -388,7 +403,7 @@ class Call:
         assert self._tally.target is not None
         return [Answered(self._backend)] if self._tally.target.cold else []
 
-    def _gather(self, event: Data, now_ns: int) -> Actions:
+    def _gather(self, event: Data | Whole, now_ns: int) -> Actions:
         self._tally.first_event_ns = self._tally.first_event_ns or now_ns
         self._due_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
         self._body.append(event.data)
@@ -417,7 +432,7 @@ class Call:
             return self._fail(BackendFaulted(self._backend, "empty stream"), now_ns, ended=True)
         return [*self._commit(now_ns), *self._complete(now_ns, ended=True)]
 
-    def _sized_end(self, _event: End, now_ns: int) -> Actions:
+    def _sized_end(self, _event: End | Whole, now_ns: int) -> Actions:
         body = b"".join(self._body)
         packed = self._packed
         answer = read_sized(self.facts.operation.answer, body) if packed is None else read_packed(packed)
@@ -727,7 +742,7 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
     c = Call
     table: dict[tuple[State, type[Event]], Handler] = {}
     for state in State:
-        for event in (Admitted, Connected, Head, Data, End, Lost, Sealed, Unrecorded):
+        for event in (Admitted, Connected, Head, Data, End, Whole, Lost, Sealed, Unrecorded):
             table[state, event] = _impossible
         for late in (Timer, ClientGone, Stopping):
             table[state, late] = c._ignore
@@ -749,6 +764,7 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
         (CONNECTING, Connected): c._connected,
         (WAITING, Connected): c._connected,
         (WAITING, Head): c._head,
+        (WAITING, Whole): c._whole,
         (HELD, Data): c._held_data,
         (HELD, End): c._held_end,
         (SIZED, Data): c._gather,

@@ -69,6 +69,14 @@ class End(Event, frozen=True):
     """The backend's answer is complete."""
 
 
+class Whole(Event, frozen=True, kw_only=True):
+    """Head, body and end of the backend's answer, in one."""
+
+    status: int
+    headers: Headers
+    data: bytes
+
+
 class Lost(Event, frozen=True, kw_only=True):
     """The attempt failed at the connection; nothing follows."""
 

@@ -302,5 +302,8 @@ class _Listener:
     def end(self) -> None:
         self._relay.feed(machine.End(self._number))
 
+    def whole(self, status: int, headers: machine.Headers, data: bytes) -> None:
+        self._relay.feed(machine.Whole(self._number, status=status, headers=headers, data=data))
+
     def lost(self, error: BackendError) -> None:
         self._relay.feed(machine.Lost(self._number, error=error))

@@ -50,6 +50,13 @@ class Told:
     def end(self) -> None:
         self._note("end")
 
+    def whole(self, status: int, headers: list[tuple[bytes, bytes]], data: bytes) -> None:
+        """Noted as what it stands for."""
+        self.head(status, headers)
+        if data:
+            self.data(data)
+        self.end()
+
     def lost(self, error: BackendError) -> None:
         self.error = error
         self._note("lost")

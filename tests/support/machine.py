@@ -91,7 +91,7 @@ class World:
 
     def feed(self, event: m.Event) -> None:
         """Give the machine an event and carry out what it says."""
-        if isinstance(event, m.End | m.Lost) and event.attempt == self.attempt:
+        if isinstance(event, m.End | m.Whole | m.Lost) and event.attempt == self.attempt:
             self.attempt = 0
         self.gone = self.gone or (isinstance(event, m.ClientGone) and not self.finished)
         self.perform(self.call.handle(event, self.now_ns))
