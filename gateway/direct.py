@@ -307,6 +307,8 @@ class DirectProtocol(HttpToolsProtocol):
     def _plain_post(self) -> bool:
         if self.cycle is not None and not self.cycle.response_complete:
             return False  # pipelined
+        if self.flow.write_paused:
+            return False  # it has not taken its last answer: uvicorn's way waits until it has
         return self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
 
     def _go_ordinary(self) -> None:

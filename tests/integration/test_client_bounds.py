@@ -296,6 +296,29 @@ def test_a_client_that_takes_nothing(
         eventually(lambda: one.metric("client_connections") == 0)
 
 
+@DRIVERS
+def test_a_client_that_asks_and_asks_and_takes_nothing(
+    tmp_path: pathlib.Path, scripted: Scripted, driver: str
+) -> None:
+    """Each time it has its record it asks again: what waits for it stays bounded over all its calls."""
+    large, times = sized(CHAT[:-1] + b" " * 1_000_000 + b"}"), 40
+    bounds = {"write_stall_s": 1, "buffer_bytes_max": 64 * 1024}
+    with bounded(tmp_path, scripted, driver, **bounds) as one, socket.socket() as sock:
+        scripted.script += [large] * times
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", one.gateway.port))
+        with Wire(one.gateway) as wire:
+            ask = wire.ask(ASK | M1)
+        for asked in range(1, times + 1):
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(ask)
+            eventually(lambda n=asked: len(one.gateway.lines("call")) >= n or one.passed("write_stall"))
+            if one.passed("write_stall"):
+                break
+        scripted.script.clear()
+        assert len(one.gateway.lines("call")) < times // 2  # the kernel takes a few
+
+
 async def endless_event(_asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(chunked(ROLE, b"data: ")[:-5])
     for _ in range(50):
