@@ -27,6 +27,8 @@ class Answer(enum.Enum):
     TOKEN_COUNT = "token_count", False, False  # Anthropic: only how many they would be
     TEXT = "text", False, False  # of tokens
 
+    __hash__ = object.__hash__  # looked up for every call; an Enum's own is computed from the name each time
+
     generates: bool
     costs_tokens: bool
 

@@ -35,7 +35,7 @@ from backends.errors import (
 )
 from backends.reader import StreamReader
 from backends.sized import packed_headers, read_packed, read_sized
-from gateway import errors, heads, routing, tally
+from gateway import errors, heads, routing
 from gateway.errors import GatewayError
 from gateway.events import (
     Abort,
@@ -157,7 +157,7 @@ class Call:
         self.state = ADMITTING
         self.total_deadline_ns = facts.received_ns + limits.total_ns
         self._course = Course(plan, limits.patience_ns)
-        self._tally = Tally(facts=facts, plan=plan, fallback=plan.unable)
+        self._tally = Tally(facts, plan)
         self._number = 0  # of the running attempt
         self._asked_ns = 0
         self._queue_deadline_ns = 0
@@ -264,9 +264,10 @@ class Call:
 
     def _granted(self, event: Granted, now_ns: int) -> Actions:
         candidate = self._course.take(event.backend)
-        self._tally.spill = "full" if self._course.spilled(candidate) else None
-        self._tally.queue_wait_ns += now_ns - self._asked_ns
-        self._tally.begin_attempt(candidate.target, candidate.tier, now_ns)
+        tally = self._tally
+        tally.spill = "full" if self._course.spilled(candidate) else None
+        tally.queue_wait_ns += now_ns - self._asked_ns
+        tally.begin_attempt(candidate.target, candidate.tier, now_ns)
         self._number += 1
         self._reader = None
         self._body, self._body_bytes = [], 0
@@ -709,8 +710,7 @@ class Call:
             status = 200 if self._opened else None
             if outcome is Outcome.COMPLETED:
                 outcome = Outcome.CLIENT_GONE
-        end = tally.End(outcome=outcome, status=status, error_code=result.error_code, now_ns=now_ns)
-        return self._tally.record(end, seq, prev)
+        return self._tally.record(outcome, status, result.error_code, now_ns, seq=seq, prev=prev)
 
 
 def _is_event_stream(headers: Headers) -> bool:

@@ -44,52 +44,51 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     wall_offset_ns: int
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """How a call ended, for its record. now_ns: the moment of the flush."""
-
-    outcome: Outcome
-    status: int | None
-    error_code: str | None
-    now_ns: int
-
-
-class Tally(msgspec.Struct, kw_only=True):
+class Tally:
     """The books of one call.
 
     target, tier, status, usage, mended, finish_reasons and the times are those of the last attempt, the serving one if
     there is one. served: an answer, or work on one, was produced for this client: it is priced; else it costs nothing.
     """
 
-    facts: Facts
-    plan: Plan
-    fallback: str | None
-    spill: str | None = None
-    admitted_ns: int = 0
-    queue_wait_ns: int = 0
-    dispatched_ns: int | None = None
-    first_token_ns: int | None = None
-    last_token_ns: int | None = None
-    response_bytes: int = 0
-    mended: tuple[str, ...] = ()
-    served: bool = False
-    attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
-    target: Target | None = None
-    tier: int | None = None
-    started_ns: int = 0
-    first_event_ns: int | None = None
-    ended_ns: int | None = None
-    status: int | None = None
-    reconnected: bool = False
-    usage: Usage = UNKNOWN
-    finish_reasons: tuple[str, ...] | None = None
+    __slots__ = (
+        "admitted_ns", "attempts", "dispatched_ns", "ended_ns", "facts", "fallback", "finish_reasons",
+        "first_event_ns", "first_token_ns", "last_token_ns", "mended", "plan", "queue_wait_ns", "reconnected",
+        "response_bytes", "served", "spill", "started_ns", "status", "target", "tier", "usage",
+    )  # fmt: skip
+
+    def __init__(self, facts: Facts, plan: Plan) -> None:
+        self.facts = facts
+        self.plan = plan
+        self.fallback = plan.unable
+        self.spill: str | None = None
+        self.admitted_ns = 0
+        self.queue_wait_ns = 0
+        self.dispatched_ns: int | None = None
+        self.first_token_ns: int | None = None
+        self.last_token_ns: int | None = None
+        self.response_bytes = 0
+        self.attempts: list[AttemptRecord] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self.target: Target | None = None
+        self.tier: int | None = None
+        self.started_ns = 0
+        self.first_event_ns: int | None = None
+        self.ended_ns: int | None = None
+        self.status: int | None = None
+        self.reconnected = False
+        self.served = False
+        self.usage: Usage = UNKNOWN
+        self.mended: tuple[str, ...] = ()
+        self.finish_reasons: tuple[str, ...] | None = None
 
     def begin_attempt(self, target: Target, tier: int, now_ns: int) -> None:
         """A seat at `target` is ours; its slot time begins."""
+        if self.attempts:
+            self._clear()
         self.target, self.tier, self.started_ns = target, tier, now_ns
-        self.first_event_ns = self.ended_ns = self.status = self.finish_reasons = None
-        self.reconnected = self.served = False
-        self.usage = UNKNOWN
-        self.mended = ()
 
     def read_stream(self, reader: StreamReader) -> None:
         """What a stream, whole or cut, has used. One that nobody was served is not priced: only what was reported."""
@@ -176,8 +175,17 @@ class Tally(msgspec.Struct, kw_only=True):
             trace_id=facts.trace_id,
         )
 
-    def record(self, end: End, seq: int, prev: str) -> CallRecord:
-        """The fact of the call."""
+    def record(
+        self,
+        outcome: Outcome,
+        status: int | None,
+        error_code: str | None,
+        now_ns: int,
+        *,
+        seq: int,
+        prev: str,
+    ) -> CallRecord:
+        """The fact of the call, which ended so. now_ns: the moment of the flush."""
         facts, target = self.facts, self.target
         offset_ns = facts.wall_offset_ns
         first_ns, last_ns = self.first_token_ns, self.last_token_ns
@@ -187,7 +195,7 @@ class Tally(msgspec.Struct, kw_only=True):
         priced = self._priced(slot_ns)
         return CallRecord(
             admitted_ns=self.admitted_ns + offset_ns,
-            at_ns=end.now_ns + offset_ns,
+            at_ns=now_ns + offset_ns,
             attempts=tuple(self.attempts),
             backend=target.name if target else None,
             backend_ended_ns=None if backend_ended_ns is None else backend_ended_ns + offset_ns,
@@ -195,10 +203,10 @@ class Tally(msgspec.Struct, kw_only=True):
             call_id=facts.call_id,
             cost_pusd=priced.cost_pusd if priced else 0,
             dispatched_ns=None if dispatched_ns is None else dispatched_ns + offset_ns,
-            error_code=end.error_code,
+            error_code=error_code,
             fallback_reason=self.fallback,
             finish_reasons=self.finish_reasons,
-            finished_ns=end.now_ns + offset_ns,
+            finished_ns=now_ns + offset_ns,
             first_token_ns=None if first_ns is None else first_ns + offset_ns,
             identity_digest=target.identity_digest if target else None,
             identity_source=host.identity_source if host else "unknown",
@@ -211,7 +219,7 @@ class Tally(msgspec.Struct, kw_only=True):
             model_requested=facts.model_requested,
             neuron_version=host.neuron_version if host else None,
             operation=facts.operation.name,
-            outcome=end.outcome,
+            outcome=outcome,
             params=facts.params,
             params_ignored=self.ignored(),
             plan=self.plan.line,
@@ -228,7 +236,7 @@ class Tally(msgspec.Struct, kw_only=True):
             slot_ns=slot_ns,
             slots=target.slots if target else None,
             spill_reason=self.spill,
-            status=end.status,
+            status=status,
             stream=facts.stream,
             tags=facts.tags,
             tenant=facts.tenant,
