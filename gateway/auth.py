@@ -14,6 +14,7 @@ from gateway.config import Scope, Tenant
 from gateway.errors import ScopeMissing, UnknownKey
 
 KEY_ID_DIGITS = 12
+_KEY_ID_BYTES = KEY_ID_DIGITS // 2
 _HASH_PREFIX = "sha256:"
 
 
@@ -46,7 +47,7 @@ class Keys:
     """All keys of all tenants; key ids are unique (the configuration's check sees to it)."""
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
-        self._entries: dict[str, tuple[str, Principal]] = {}
+        self._entries: dict[bytes, tuple[bytes, Principal]] = {}  # by the key id, as bytes
         for tenant in tenants:
             for key in tenant.keys:
                 principal = Principal(
@@ -56,8 +57,9 @@ class Keys:
                     scopes=frozenset(key.scopes),
                     tags=tenant.tags,
                 )
-                assert principal.key_id not in self._entries
-                self._entries[principal.key_id] = (key.hash.removeprefix(_HASH_PREFIX), principal)
+                digest = bytes.fromhex(key.hash.removeprefix(_HASH_PREFIX))
+                assert digest[:_KEY_ID_BYTES] not in self._entries
+                self._entries[digest[:_KEY_ID_BYTES]] = (digest, principal)
 
     def principal(self, authorization: bytes | None, api_key: bytes | None = None) -> Principal:
         """Who sent these headers: the values of `Authorization` and of `x-api-key`, as Anthropic's clients send it.
@@ -76,8 +78,8 @@ class Keys:
             key = api_key.strip()
         else:
             raise UnknownKey("no API key: send it as `Authorization: Bearer <key>`, or as `x-api-key`")
-        digest = hashlib.sha256(key).hexdigest()
-        entry = self._entries.get(digest[:KEY_ID_DIGITS])
+        digest = hashlib.sha256(key).digest()
+        entry = self._entries.get(digest[:_KEY_ID_BYTES])
         if entry is None or not hmac.compare_digest(entry[0], digest):
             raise UnknownKey("this API key is not known here")
         return entry[1]

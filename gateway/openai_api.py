@@ -106,34 +106,37 @@ class OpenAIApi:
         """What can be refused without the body. Raises GatewayError."""
         if method != "POST":
             raise errors.MethodNotAllowed("this path takes POST")
-        visit.principal = self._keys.principal(
-            visit.headers.get(b"authorization"), visit.headers.get(b"x-api-key")
+        headers = visit.headers
+        visit.principal = principal = self._keys.principal(
+            headers.get(b"authorization"), headers.get(b"x-api-key")
         )
-        visit.principal.require("inference")
-        bodies.check(visit.headers, self.body_bytes_max)
+        principal.require("inference")
+        bodies.check(headers, self.body_bytes_max)
 
     def begin(self, visit: "Visit", body: bytes, client: Client) -> Relay:
         """Everything else before admission. returns: the call, not started yet. Raises GatewayError."""
         principal = visit.principal
         assert principal is not None
-        if self._services.lag.too_late:
+        services = self._services
+        if services.lag.too_late:
             raise errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
-        received_ns = self._services.clock()
+        received_ns = services.clock()
+        wall_offset_ns = time.time_ns() - received_ns
         ask = read_ask(body, visit.operation)
         served = self._models.get(ask.model)
         if served is None:
             raise errors.ModelNotFound(f"the model {_shown(ask.model)} does not exist here", param="model")
         visit.model = served.id
         plan = self._plan(served, ask, received_ns)
-        names = [candidate.target.name for candidate in plan.able]
-        seated = visit.operation.answer.costs_tokens
-        if seated and self._services.seats.full(served.id, names):
+        if visit.operation.answer.costs_tokens and services.seats.full(
+            served.id, [candidate.target.name for candidate in plan.able]
+        ):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
-        if not self._services.recorder.has_room():
+        if not services.recorder.has_room():
             raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
         trace_id = _trace_id(visit.headers)
         facts = Facts(
-            call_id=self._services.recorder.next_call_id(),
+            call_id=services.recorder.next_call_id(),
             request_id=visit.request_id,
             trace_id=trace_id,
             tenant=principal.tenant,
@@ -149,7 +152,7 @@ class OpenAIApi:
             params=record.Params(max_tokens=ask.max_tokens, n=ask.n),
             body_bytes=len(body),
             received_ns=received_ns,
-            wall_offset_ns=time.time_ns() - self._services.clock(),
+            wall_offset_ns=wall_offset_ns,
         )
         request = relay.Request(
             path=visit.operation.path,
@@ -157,7 +160,7 @@ class OpenAIApi:
             body=body,
             ask=ask,
         )
-        return Relay(self._services, Call(facts, plan, served.limits), request, client)
+        return Relay(services, Call(facts, plan, served.limits), request, client)
 
     def _plan(self, served: ServedModel, ask: Ask, now_ns: int) -> routing.Plan:
         plan = self._targets.plan(served, ask.max_tokens, now_ns)

@@ -121,6 +121,7 @@ def _usage_edit(body: bytes, ask: Ask) -> tuple[Span, bytes]:
 
 
 _decode_values = msgspec.json.Decoder(Members).decode
+_decode_scalar = msgspec.json.Decoder().decode
 
 
 def _decoded(body: bytes) -> Members:
@@ -191,7 +192,7 @@ def _count(values: Members, name: str, *, count_min: int, count_max: int) -> int
 def _scalar(raw: msgspec.Raw, param: str) -> Any:
     """The value of a member. JSON bounds no number, and the decoder does: 1e999 is JSON, and no value."""
     try:
-        return msgspec.json.decode(raw)
+        return _decode_scalar(raw)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{param} is out of range", param=param) from error
 
