@@ -88,7 +88,8 @@ def any_answer(rng: random.Random, api: Api, voice: str, stream: bool, size: int
 class Stage(World):
     """A world whose backends have their answers; each attempt says the next piece when it is told to.
 
-    script: backend → its answer. direct: tokens pass by `Call.passes`, as the direct driver has it. sent: what each
+    script: backend → its answer. direct: tokens pass by `Call.passes`, and an answer that one write holds
+    comes as one event. sent: what each
     has said of its body.
     """
 
@@ -119,6 +120,9 @@ class Stage(World):
         said = len(self.sent[name])
         if state is State.CONNECTING:
             self.feed(m.Connected(number))
+        elif state is State.WAITING and self.direct and self._answer.closes and len(self._answer.body) < size:
+            answer, self.sent[name] = self._answer, self._answer.body
+            self.feed(m.Whole(number, status=answer.status, headers=answer.headers, data=answer.body))
         elif state is State.WAITING:
             self.feed(m.Head(number, status=self._answer.status, headers=self._answer.headers))
         elif piece := self._answer.body[said : said + size]:
