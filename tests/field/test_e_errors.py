@@ -195,11 +195,13 @@ def test_br_052_half_an_answer_is_none(stage: Stage, ask: dict, half: bytes, res
 # -- BR-054
 
 
-def told(status: str, retry_after: str | None) -> bytes:
-    """A backend's refusal of work."""
+def told(status: str, retry_after: str | int | None) -> bytes:
+    """A backend's refusal of work. retry_after: as it stands; a number: a date so many seconds from now."""
     raw = sized(b'{"error":{"message":"busy at 10.0.0.5:8000","type":"x","param":null,"code":null}}', status)
     if retry_after is None:
         return raw
+    if isinstance(retry_after, int):
+        retry_after = in_seconds(retry_after)
     return raw.replace(b"\r\n\r\n", f"\r\nRetry-After: {retry_after}\r\n\r\n".encode(), 1)
 
 
@@ -215,8 +217,8 @@ LATER = {
     "seconds": ((TOO_MANY, "7"), (TOO_MANY, "9"), 429, {7}),
     "the smaller one": ((TOO_MANY, "60"), (TOO_MANY, "3"), 429, {3}),
     "503": ((UNAVAILABLE, "7"), (UNAVAILABLE, "8"), 503, {7}),
-    "a date": ((TOO_MANY, in_seconds(90)), (TOO_MANY, in_seconds(900)), 429, range(30, 91)),
-    "a date that has passed": ((TOO_MANY, in_seconds(-90)), (TOO_MANY, "9"), 429, {0, 1}),
+    "a date": ((TOO_MANY, 90), (TOO_MANY, 900), 429, range(30, 91)),
+    "a date that has passed": ((TOO_MANY, -90), (TOO_MANY, "9"), 429, {0, 1}),
     "both kinds": ((TOO_MANY, "5"), (UNAVAILABLE, "9"), 503, {5}),
     "none": ((TOO_MANY, None), (TOO_MANY, None), 429, range(1, 61)),
     "no number": ((TOO_MANY, "soon"), (TOO_MANY, "-5"), 429, range(1, 61)),
