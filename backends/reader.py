@@ -41,7 +41,8 @@ class StreamReader(abc.ABC):
     """
 
     __slots__ = (
-        "_end", "_finish", "_half_out", "_holding", "_plain", "_scanner", "_sent", "_strip_usage", "_usage_at_finish",
+        "_end", "_finish", "_half_out", "_holding", "_plain", "_scanner", "_sent", "_skimmed", "_strip_usage",
+        "_usage_at_finish",
         "committed", "counted", "done", "error", "events", "finish_reasons", "mended", "token", "too_large", "usage",
         "usage_clamped", "usage_invalid",
     )  # fmt: skip
@@ -71,6 +72,9 @@ class StreamReader(abc.ABC):
         self._half_out = False  # a part of the event that is being read has gone to the client
         self._sent = 0  # bytes of the unfinished event that have gone to the client
         self._plain = False  # committed, a token seen, nothing held, at an event's boundary
+        self._skimmed: tuple[bytes, int, int] | None = (
+            None  # a read that did not pass: up to where it did, its tokens
+        )
 
     @property
     def torn(self) -> bool:
@@ -94,7 +98,12 @@ class StreamReader(abc.ABC):
     def feed(self, data: bytes) -> bytes:
         """Take what the backend sent; return what may go to the client now."""
         if self._plain:
-            at = self._skim(data, 0)
+            skimmed, self._skimmed = self._skimmed, None
+            if skimmed is not None and skimmed[0] is data:
+                _, at, tokens = skimmed
+                self.counted += tokens
+            else:
+                at = self._skim(data, 0)
             if at == len(data):
                 self.events += 1
                 return data
@@ -105,13 +114,14 @@ class StreamReader(abc.ABC):
 
     def passes(self, data: bytes) -> bool:
         """Is all of it tokens that may go to the client now, as `feed` would say? True: it has been taken in."""
-        whole = data.endswith(b"\n\n")  # a read that ends amid an event is skimmed once, by `feed`
-        if not (whole and self._plain):
+        if not self._plain:
             return False
         counted = self.counted
-        if self._skim(data, 0) == len(data):
+        at = self._skim(data, 0)
+        if at == len(data):
             self.events += 1
             return True
+        self._skimmed = data, at, self.counted - counted  # `feed` is next, and goes on from there
         self.counted = counted
         return False
 
