@@ -12,7 +12,7 @@ from backends.sse import EVENT_BYTES_MAX
 class Answer(enum.Enum):
     """What an answer is made of, and so how it is read; one for each form, not for each path.
 
-    generates: tokens are generated. An embedding, a score, a count have no completion: it is 0, not unknown.
+    generates: tokens are generated. An embedding, a score, a class, a count have no completion: it is 0, not unknown.
     costs_tokens: the model computes something. The tokenizer alone costs no tokens.
     """
 
@@ -23,6 +23,8 @@ class Answer(enum.Enum):
     EMBEDDINGS = "embeddings", False
     SCORE = "score", False
     RERANK = "rerank", False
+    POOLING = "pooling", False  # what the pooler made of each text; a plug-in's own shape
+    CLASSIFY = "classify", False  # a probability for each class
     TOKENS = "tokens", False, False  # of a text, with their number
     TOKEN_COUNT = "token_count", False, False  # Anthropic: only how many they would be
     TEXT = "text", False, False  # of tokens
@@ -38,8 +40,6 @@ class Answer(enum.Enum):
         self._value_ = value
         self.generates, self.costs_tokens = generates, costs_tokens
         return self
-
-    __hash__ = object.__hash__  # a member is itself only; Enum hashes its name, in Python
 
 
 _READERS: dict[Answer, type[StreamReader]] = {

@@ -43,7 +43,7 @@ def responses(value: Any) -> Reading:
 
 
 def pooled(value: Any) -> Reading:
-    """A decoded usage object of an embedding, a score or a ranking: its completion is 0, not unknown.
+    """A decoded usage object of what only reads (embeddings, scores, classes…): its completion is 0, not unknown.
 
     Where prompt_tokens are left out, as older servers do in a ranking, the total is the prompt.
     """

@@ -162,15 +162,18 @@ def read_usual(answer: Answer, body: bytes) -> Sized | None:
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+PACKABLE = frozenset({Answer.EMBEDDINGS, Answer.POOLING})
+"""Answers that may come as bare numbers (vLLM: `encoding_format` `bytes` and `bytes_only`)."""
+
 _PACKED = frozenset({b"content-type", b"metadata"})
 
 
 def packed_headers(answer: Answer, headers: Headers) -> Headers | None:
-    """What describes embeddings that come as bare numbers (vLLM: `encoding_format` `bytes` and `bytes_only`).
+    """What describes an answer that comes as bare numbers.
 
     headers: of the answer, names in lower case. None: it is JSON, or should be.
     """
-    if answer is not Answer.EMBEDDINGS:
+    if answer not in PACKABLE:
         return None
     kind = dict(headers).get(b"content-type", b"")
     if not kind.lower().startswith(b"application/octet-stream"):
@@ -202,6 +205,14 @@ def _list_of(name: str, part: str) -> Callable[[Fields], bool]:
         return isinstance(items, list) and all(isinstance(item, dict) and part in item for item in items)
 
     return holds
+
+
+_pooled = _list_of("data", "data")
+
+
+def _made_by_plugin(fields: Fields) -> bool:
+    """vLLM's IOProcessorResponse: `data` is whatever the plug-in likes, and there is no usage."""
+    return "data" in fields and "created_at" in fields
 
 
 def _of_choices(part: str) -> Callable[[Fields], list[Any]]:
@@ -242,6 +253,8 @@ _KINDS = {
     Answer.EMBEDDINGS: _Kind(holds=_list_of("data", "embedding")),
     Answer.SCORE: _Kind(holds=_list_of("data", "score")),
     Answer.RERANK: _Kind(holds=_list_of("results", "relevance_score")),
+    Answer.POOLING: _Kind(holds=lambda fields: _pooled(fields) or _made_by_plugin(fields)),
+    Answer.CLASSIFY: _Kind(holds=_list_of("data", "probs")),
 }
 
 _NOT_SAID = frozenset({"id", "role", "status", "type"})

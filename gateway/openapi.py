@@ -7,6 +7,7 @@ an answer are the model server's to describe.
 from collections.abc import Sequence
 from typing import Any
 
+from backends.sized import PACKABLE
 from gateway import wire
 from gateway.errors import Shape
 from gateway.operations import OPERATIONS, Operation
@@ -48,7 +49,7 @@ def _operation(operation: Operation, models: Sequence[str]) -> Json:
     described = {"application/json": {"schema": {"type": "object"}}}
     if operation.streams:
         described["text/event-stream"] = {"schema": {"type": "string"}}
-    if operation.name == "embeddings":
+    if operation.answer in PACKABLE:
         described["application/octet-stream"] = {"schema": {"type": "string"}}
     failed = _json(_ERRORS[operation.errors])
     return {

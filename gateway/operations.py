@@ -1,7 +1,8 @@
 """What may be asked of a model: the paths of the API that a model serves, and how they differ. Pure.
 
-The paths are those of vLLM's server, 0.32: what is OpenAI's stands under /v1, the tokenizer at the root only, and
-scores and rankings wherever one of their inventors put them. Whatever is not named here of a request passes untouched.
+The paths are those of vLLM's server, 0.32: what is OpenAI's stands under /v1, the tokenizer, pooling and classify at
+the root only, and scores and rankings wherever one of their inventors put them. Whatever is not named here of a
+request passes untouched.
 """
 
 from collections.abc import Iterable
@@ -92,6 +93,8 @@ def _operations() -> Iterable[Operation]:
         yield Operation(name="score", path=path, answer=Answer.SCORE)
     for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
         yield Operation(name="rerank", path=path, answer=Answer.RERANK)
+    yield Operation(name="pooling", path="/pooling", answer=Answer.POOLING)
+    yield Operation(name="classify", path="/classify", answer=Answer.CLASSIFY)
 
 
 OPERATIONS = {operation.path: operation for operation in _operations()}

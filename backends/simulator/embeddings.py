@@ -28,6 +28,12 @@ def pack(vector: Sequence[float]) -> bytes:
     return struct.pack(f"<{len(vector)}f", *vector)
 
 
+def softmax(values: Sequence[float]) -> list[float]:
+    """Positive numbers in the same order that add up to 1."""
+    powers = [math.exp(value - max(values)) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     """Of two vectors of length 1."""
     return sum(a * b for a, b in zip(one, other, strict=True))

@@ -26,7 +26,7 @@ from backends.simulator.answers import Heading
 from backends.simulator.apis.chat import ChatBody
 from backends.simulator.apis.completions import CompletionBody
 from backends.simulator.apis.messages import CountTokensBody, MessagesBody
-from backends.simulator.apis.pooling import EmbeddingsBody, RerankBody, ScoreBody
+from backends.simulator.apis.pooling import ClassifyBody, EmbeddingsBody, PoolingBody, RerankBody, ScoreBody
 from backends.simulator.apis.responses import ResponsesBody
 from backends.simulator.apis.tokenizer import DetokenizeBody, TokenizeBody
 from backends.simulator.asks import Ask, Body, Served
@@ -49,6 +49,8 @@ APIS: Mapping[str, type[Body]] = {
     "/v1/messages": MessagesBody,
     "/v1/messages/count_tokens": CountTokensBody,
     "/v1/embeddings": EmbeddingsBody,
+    "/pooling": PoolingBody,
+    "/classify": ClassifyBody,
     "/rerank": RerankBody,
     "/v1/rerank": RerankBody,
     "/v2/rerank": RerankBody,

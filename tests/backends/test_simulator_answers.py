@@ -14,7 +14,7 @@ from backends.simulator.apis.chat import ChatWriter, ToolWriter
 from backends.simulator.apis.chunks import DONE
 from backends.simulator.apis.completions import CompletionWriter
 from backends.simulator.apis.messages import MessagesBody, MessageWriter
-from backends.simulator.apis.pooling import EmbeddingWriter, RerankWriter, scores
+from backends.simulator.apis.pooling import ClassWriter, EmbeddingWriter, RerankWriter, scores
 from backends.simulator.apis.responses import ResponsesBody, ResponseWriter
 from backends.simulator.asks import Ask, Served, StreamOptions
 from backends.simulator.forms import ToolCall
@@ -249,6 +249,22 @@ def test_base64_holds_the_floats() -> None:
         for form in ("float", "base64")
     )
     assert list(struct.unpack("<64f", base64.b64decode(packed))) == floats
+
+
+def test_a_class_is_the_likeliest() -> None:
+    prompts = [tokenize(text) for text in ("a river", "lorry", "the road", "salt")]
+    shown, raw = (
+        json.loads(ClassWriter(HEADING, prompts, activated=activated).sized([], USAGE))["data"]
+        for activated in (True, False)
+    )
+    assert {each["label"] for each in shown} == {"LABEL_0", "LABEL_1"}
+    for each, logits in zip(shown, raw, strict=True):
+        assert math.isclose(sum(each["probs"]), 1)
+        assert math.isclose(
+            math.log(each["probs"][0] / each["probs"][1]), logits["probs"][0] - logits["probs"][1]
+        )
+        assert max(each["probs"]) == each["probs"][int(each["label"][-1])]
+        assert (each["label"], each["num_classes"]) == (logits["label"], 2)
 
 
 @pytest.mark.parametrize(("top_n", "shown"), [(0, 3), (2, 2), (9, 3)])

@@ -11,7 +11,7 @@ from backends.simulator.answers import Choice, Heading, Usage
 from backends.simulator.apis.chat import ChatBody
 from backends.simulator.apis.completions import CompletionBody
 from backends.simulator.apis.messages import CountTokensBody, MessagesBody
-from backends.simulator.apis.pooling import EmbeddingsBody, RerankBody, ScoreBody
+from backends.simulator.apis.pooling import ClassifyBody, EmbeddingsBody, PoolingBody, RerankBody, ScoreBody
 from backends.simulator.apis.responses import ResponsesBody
 from backends.simulator.apis.tokenizer import DetokenizeBody, TokenizeBody
 from backends.simulator.asks import Ask, Body, Served
@@ -33,6 +33,8 @@ LEAST: dict[type[Body], dict[str, object]] = {
     MessagesBody: {"model": "m1", "messages": [USER], "max_tokens": 5},
     CountTokensBody: {"model": "m1", "messages": [USER]},
     EmbeddingsBody: {"input": "one two"},
+    PoolingBody: {"input": "one two"},
+    ClassifyBody: {"input": "one two"},
     RerankBody: {"query": "one", "documents": ["two", "three four"]},
     ScoreBody: {"text_1": "one", "text_2": ["two", "three four"]},
     TokenizeBody: {"prompt": "one two"},
@@ -156,7 +158,7 @@ def test_what_tools_said_is_a_part_of_the_prompt() -> None:
 
 
 def test_what_only_reads_generates_nothing() -> None:
-    for body_type in (EmbeddingsBody, RerankBody, ScoreBody):
+    for body_type in (EmbeddingsBody, PoolingBody, ClassifyBody, RerankBody, ScoreBody):
         assert ask(body_type).reads
     assert [len(prompt) for prompt in ask(RerankBody).prompts] == [1, 1, 2]
     assert [len(prompt) for prompt in ask(ScoreBody).prompts] == [1, 1, 2]
@@ -277,6 +279,15 @@ def test_stop_strings(given: object, stops: tuple[str, ...]) -> None:
         (EmbeddingsBody, {"dimensions": 65}, 400, "BadRequestError", None),
         (EmbeddingsBody, {"encoding_format": "bytes"}, 400, "Bad Request", "body.encoding_format"),
         (EmbeddingsBody, {"input": "one " * 101}, 400, "BadRequestError", "input_tokens"),
+        (PoolingBody, {"model": "m2"}, 404, "NotFoundError", None),
+        (PoolingBody, {"dimensions": 8}, 400, "BadRequestError", "dimensions"),
+        (PoolingBody, {"task": "token_embed"}, 400, "BadRequestError", "task"),
+        (PoolingBody, {"encoding_format": "bytes"}, 400, "Bad Request", "body.encoding_format"),
+        (PoolingBody, {"input": None}, 400, "Bad Request", "body.input"),
+        (PoolingBody, {"input": None, "messages": []}, 400, "BadRequestError", None),
+        (ClassifyBody, {"model": "m2"}, 404, "NotFoundError", None),
+        (ClassifyBody, {"input": []}, 400, "BadRequestError", None),
+        (ClassifyBody, {"input": "one " * 101}, 400, "BadRequestError", "input_tokens"),
         (ScoreBody, {"text_1": ["a", "b"], "text_2": ["c"]}, 400, "BadRequestError", None),
         (ScoreBody, {"text_1": "a", "text_2": []}, 400, "BadRequestError", None),
         (RerankBody, {"documents": []}, 400, "BadRequestError", None),
@@ -290,6 +301,11 @@ def test_refused(
 ) -> None:
     error = refusal(body_type, **fields)
     assert (error.status, error.type, error.param) == (status, type_, param)
+
+
+def test_a_conversation_is_read_as_it_would_be_answered() -> None:
+    for body_type in (EmbeddingsBody, PoolingBody, ClassifyBody):
+        assert ask(body_type, input=None, messages=[USER]).prompts == ask(ChatBody).prompts
 
 
 def test_a_chat_that_must_call_a_tool_does() -> None:

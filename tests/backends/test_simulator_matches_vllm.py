@@ -18,17 +18,23 @@ MODEL = "smollm2-135m"
 MAX_MODEL_LEN = 2048
 SETTINGS = Settings(instance_type="inf2.48xlarge", model=MODEL, max_model_len=MAX_MODEL_LEN, time_scale=0.001)
 
-OPENAI, APIS, POOLING = captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING
-ALL = [(each, name) for each in (OPENAI, APIS, POOLING) for name in captures.index(each)]
+OPENAI, APIS, POOLING, CLASSIFYING = captures.SUITES.values()
+ALL = [(each, name) for each in captures.SUITES.values() for name in captures.index(each)]
 
 NOT_SIMULATED = {
     (APIS, "responses_missing"): "answers are not kept, and no path asks for one",
     (APIS, "no_embeddings"): "one server generates and embeds",
     (APIS, "no_rerank"): "one server generates and embeds",
     (POOLING, "no_chat"): "one server generates and embeds",
+    (POOLING, "no_classify"): "one server embeds and classifies",
+    (CLASSIFYING, "no_embeddings"): "one server embeds and classifies",
+    (CLASSIFYING, "no_score"): "one server embeds and classifies",
     (POOLING, "embeddings_bytes"): "binary answers are refused",
+    (POOLING, "pooling_bytes"): "binary answers are refused",
     (POOLING, "embeddings_dimensions"): "dimensions can be chosen",
     (POOLING, "embeddings_too_long"): "the prompt has a token more in the real one, and fits here",
+    (POOLING, "pooling_too_long"): "the prompt has a token more in the real one, and fits here",
+    (CLASSIFYING, "classify_too_long"): "the prompt has a token more in the real one, and fits here",
 }
 LENGTH_DIFFERS = {
     (OPENAI, "chat_stream_json"): "the simulator's JSON came to its end",
@@ -41,6 +47,7 @@ WORDS_DIFFER = {
     (APIS, "responses_no_input"): "the real one counts a field that it has added",
     (APIS, "responses_wrong_type"): "of the framework's parser",
     (APIS, "detokenize_wrong_type"): "of the framework's parser",
+    (CLASSIFYING, "classify_wrong_type"): "of the framework's parser",
 }
 STOPPED = [each for each in ALL if each[1].endswith("_stop")]
 """The real answers met " River"; the simulator's have other words."""

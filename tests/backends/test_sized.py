@@ -21,6 +21,8 @@ KINDS = {
     "embeddings": Answer.EMBEDDINGS,
     "score": Answer.SCORE,
     "rerank": Answer.RERANK,
+    "pooling": Answer.POOLING,
+    "classify": Answer.CLASSIFY,
     "tokenize": Answer.TOKENS,
     "detokenize": Answer.TEXT,
     "count_tokens": Answer.TOKEN_COUNT,
@@ -30,7 +32,7 @@ KINDS = {
 def recorded() -> list[tuple[str, Answer, dict[str, Any], Sized]]:
     """Every sized JSON answer that was recorded from a path of these."""
     found = []
-    for directory in (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING):
+    for directory in captures.SUITES.values():
         for name, entry in captures.index(directory).items():
             kind = next(
                 (kind for kind in sorted(KINDS, key=len, reverse=True) if name.startswith(kind)), None
@@ -94,7 +96,7 @@ def test_why_it_ended(kind: Answer, value: dict[str, Any], reasons: tuple[str, .
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"null", b"{}", b"<html>", b'{"choices":{}}', b'{"content":[7],"data":[7],"results":[{}]}',
-     b'{"output":[{}]}', b'{"data":{"embedding":[]}}', b"[" * 100_000],
+     b'{"output":[{}]}', b'{"data":{"embedding":[]}}', b'{"created_at":7}', b"[" * 100_000],
 )  # fmt: skip
 def test_what_is_no_answer(kind: Answer, body: bytes) -> None:
     assert read_sized(kind, body) == Sized(ok=False, usage=read_sized(kind, body).usage)
@@ -138,6 +140,9 @@ def test_an_error_is_none(kind: Answer, value: dict[str, Any]) -> None:
         (Answer.RESPONSES, {"output": [{"type": "message", "content": [{"type": "output_text", "text": "abc"}]}]}, 3),
         (Answer.MESSAGES, {"content": [{"type": "text", "text": "ab"}, {"type": "tool_use", "input": {"a": 1.5}}]}, 2),
         (Answer.EMBEDDINGS, {"data": [{"embedding": "AAAA"}]}, 0),
+        (Answer.POOLING, {"data": [{"data": [[0.5], [1.0]]}]}, 0),  # a vector for each token
+        (Answer.POOLING, {"request_id": None, "created_at": 7, "data": "a plug-in's"}, 0),
+        (Answer.CLASSIFY, {"data": [{"label": None, "probs": [0.25, 0.75]}]}, 0),
     ],
 )  # fmt: skip
 def test_without_counts_the_text_is_measured(kind: Answer, value: dict[str, Any], text_bytes: int) -> None:
@@ -155,13 +160,14 @@ def test_a_bad_count_is_left_out_and_the_text_measured_if_it_was_the_answers() -
     assert (answer.usage_invalid, answer.text_bytes) == (1, 4)
 
 
-# -- embeddings as bare numbers
+# -- answers as bare numbers
 
 
-def test_recorded_bare_embeddings_are_described_by_a_header() -> None:
-    response = captures.load("embeddings_bytes", captures.VLLM_POOLING).response
+@pytest.mark.parametrize("name", ["embeddings", "pooling"])
+def test_recorded_bare_numbers_are_described_by_a_header(name: str) -> None:
+    response = captures.load(f"{name}_bytes", captures.VLLM_POOLING).response
     headers = [(name.encode(), value.encode()) for name, value in response.headers]
-    described = packed_headers(Answer.EMBEDDINGS, headers)
+    described = packed_headers(KINDS[name], headers)
     assert described is not None
     assert [name for name, _ in described] == [b"metadata", b"content-type"]
     assert read_packed(described) == Sized(
@@ -170,7 +176,7 @@ def test_recorded_bare_embeddings_are_described_by_a_header() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"[]", b"not json", b"{}", b'{"usage":null}'])
-def test_bare_embeddings_may_say_nothing_of_their_usage(metadata: bytes) -> None:
+def test_bare_numbers_may_say_nothing_of_their_usage(metadata: bytes) -> None:
     headers = [(b"content-type", b"Application/octet-stream"), (b"metadata", metadata), (b"server", b"x")]
     described = packed_headers(Answer.EMBEDDINGS, headers if metadata else headers[:1])
     assert described == (headers[:2] if metadata else headers[:1])
@@ -182,7 +188,9 @@ def test_bare_embeddings_may_say_nothing_of_their_usage(metadata: bytes) -> None
     ("answer", "kind"),
     [
         (Answer.EMBEDDINGS, b"application/json"),
+        (Answer.POOLING, b"application/json"),
         (Answer.CHAT, b"application/octet-stream"),
+        (Answer.CLASSIFY, b"application/octet-stream"),
         (Answer.EMBEDDINGS, None),
     ],
 )

@@ -2,8 +2,8 @@
 
     python -m tests.e2e.capture DIRECTORY       renew the captures of the real vLLM
 
-It is started twice: with a model that generates, and with the same one to embed. Each case goes over a TCP
-connection of its own, as a kept-alive HTTP/1.1 request; what is stored are the bytes of the socket. Format:
+It is started three times: with a model that generates, and with the same one to embed and to classify. Each case goes
+over a TCP connection of its own, as a kept-alive HTTP/1.1 request; what is stored are the bytes of the socket. Format:
 tests/support/captures.py.
 """
 
@@ -17,7 +17,7 @@ import time
 
 from tests.e2e import cases, exposition
 from tests.e2e.cases import CHAT, USAGE, USER, Case, Json
-from tests.e2e.engine import GENERATING, POOLING, engine
+from tests.e2e.engine import CLASSIFYING, GENERATING, POOLING, engine
 from tests.e2e.environment import MODEL, build, default
 from tests.support import captures
 
@@ -41,6 +41,7 @@ SUITES = (
     Suite("", GENERATING, cases.openai_cases, counters=True),
     Suite(captures.APIS, GENERATING, cases.api_cases),
     Suite(captures.POOLING, POOLING, cases.pooling_cases),
+    Suite(captures.CLASSIFYING, CLASSIFYING, cases.classifying_cases),
 )
 
 
@@ -131,7 +132,7 @@ def write_json(path: pathlib.Path, value: object) -> None:
 def main(directory: str) -> None:
     environment = default()
     build(environment)
-    for flags in (GENERATING, POOLING):
+    for flags in (GENERATING, POOLING, CLASSIFYING):
         with engine(environment, environment.cache / "vllm.log", flags) as port:
             for suite in SUITES:
                 if suite.flags == flags:

@@ -11,6 +11,7 @@ TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 EMBEDDINGS = "/v1/embeddings"
 RERANKS = ("/rerank", "/v1/rerank", "/v2/rerank")
 SCORES = ("/score", "/v1/score")
+POOLING, CLASSIFY = "/pooling", "/classify"
 
 Json = dict[str, typing.Any]
 
@@ -236,7 +237,7 @@ def api_cases(model: str, max_model_len: int) -> list[Case]:
 
 
 def pooling_cases(model: str, max_model_len: int) -> list[Case]:
-    """The paths of a model that embeds; rerank and score compare its embeddings."""
+    """The paths of a model that embeds; rerank and score compare its embeddings, pooling shows them."""
     documents = ["The Rhine", "A lorry", "Salt"]
 
     def embed(name: str, about: str, **fields: typing.Any) -> Case:
@@ -244,6 +245,9 @@ def pooling_cases(model: str, max_model_len: int) -> list[Case]:
 
     def rerank(**fields: typing.Any) -> Json:
         return {"model": model, "query": "A river", "documents": documents} | fields
+
+    def pool(name: str, about: str, **fields: typing.Any) -> Case:
+        return Case(name, POOLING, about, {"model": model, "input": "A river"} | fields)
 
     pair: Json = {"model": model, "text_1": "A river", "text_2": documents}
     return [
@@ -266,6 +270,44 @@ def pooling_cases(model: str, max_model_len: int) -> list[Case]:
         Case("score_pairs", "/v1/score", "by other names, pairwise",
              {"model": model, "queries": ["A river", "A road"], "documents": ["The Rhine", "A lorry"]}),
         Case("score_no_second", "/v1/score", "a required field is missing", {"model": model, "text_1": "A river"}),
+        pool("pooling", "one text, as floats"),
+        pool("pooling_base64", "two texts, as base64", input=["A river", "A lorry"], encoding_format="base64"),
+        pool("pooling_tokens", "one text, as tokens", input=[5820, 1296], encoding_format="base64"),
+        pool("pooling_task", "by its task's name", task="embed", encoding_format="base64"),
+        pool("pooling_bytes", "binary: the usage is in a header", encoding_format="bytes"),
+        Case("pooling_messages", POOLING, "a conversation",
+             {"model": model, "messages": [USER], "encoding_format": "base64"}),
+        pool("pooling_unknown_model", "404", model="no-such-model"),
+        pool("pooling_empty", "an empty list", input=[]),
+        pool("pooling_dimensions", "which cannot be chosen", dimensions=8),
+        pool("pooling_other_task", "which this server does not do", task="token_embed"),
+        pool("pooling_too_long", "over the context length", input="word " * max_model_len),
+        Case("pooling_no_input", POOLING, "a required field is missing", {"model": model}),
+        Case("no_classify", CLASSIFY, "an embedding model does not classify", {"model": model, "input": "A river"}),
         Case("tokenize", TOKENIZE, "it has a tokenizer, too", {"model": model, "prompt": "A river"}),
         Case("no_chat", CHAT, "an embedding model does not chat", {"model": model, "messages": [USER]}),
+    ]  # fmt: skip
+
+
+def classifying_cases(model: str, max_model_len: int) -> list[Case]:
+    """The paths of a model that classifies; pooling shows the same probabilities."""
+
+    def classify(name: str, about: str, **fields: typing.Any) -> Case:
+        return Case(name, CLASSIFY, about, {"model": model, "input": "Is it a river?"} | fields)
+
+    return [
+        Case("models", "/v1/models", "what is served", method="GET"),
+        classify("classify", "one text"),
+        classify("classify_list", "two texts", input=["Is it a river?", "Is it a lorry?"]),
+        classify("classify_tokens", "one text, as tokens", input=[5820, 1296]),
+        classify("classify_raw", "without activation: no probabilities", use_activation=False),
+        Case("classify_messages", CLASSIFY, "a conversation", {"model": model, "messages": [USER]}),
+        classify("classify_unknown_model", "404", model="no-such-model"),
+        classify("classify_empty", "an empty list", input=[]),
+        classify("classify_wrong_type", "a field of the wrong type", input=7),
+        classify("classify_too_long", "over the context length", input="word " * max_model_len),
+        Case("classify_no_input", CLASSIFY, "a required field is missing", {"model": model}),
+        Case("pooling", POOLING, "the same as vectors", {"model": model, "input": "Is it a river?"}),
+        Case("no_embeddings", EMBEDDINGS, "a classifier has none", {"model": model, "input": "A river"}),
+        Case("no_score", "/v1/score", "nor this with two classes", {"model": model, "text_1": "A", "text_2": "B"}),
     ]  # fmt: skip

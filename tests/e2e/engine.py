@@ -1,6 +1,7 @@
 """Runs the real vLLM as a child process."""
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -31,6 +32,12 @@ GENERATING = (
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
 )
 POOLING = (*COMMON, "--runner", "pooling", "--convert", "embed")
+TWO_CLASSES = {"method": "no_post_processing", "classifier_from_token": ["yes", "no"]}
+"""Makes a classifier of any model: how near the last token is to each of these words."""
+CLASSIFYING = (
+    *COMMON,
+    *("--runner", "pooling", "--convert", "classify", "--hf-overrides", json.dumps(TWO_CLASSES)),
+)
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 

@@ -1,6 +1,6 @@
 """The other APIs of the real vLLM through the gateway: the same bytes, and the tokens that its own counters counted.
 
-One gateway before the model that generates, and one before the same model made to embed.
+One gateway before the model that generates, and one each before the same model made to embed and to classify.
 """
 
 import collections.abc
@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e import capture, cases, environment, journal
 from tests.e2e.cases import DETOKENIZE, TOKENIZE, Case
-from tests.e2e.engine import MAX_MODEL_LEN, POOLING, SLOTS, engine
+from tests.e2e.engine import CLASSIFYING, MAX_MODEL_LEN, POOLING, SLOTS, engine
 from tests.e2e.environment import MODEL
 from tests.e2e.gateway import gateway
 from tests.e2e.journal import Tokens
@@ -54,7 +54,15 @@ def pooling(engine_port: int, tmp_path_factory: pytest.TempPathFactory) -> Held:
         return hold(port, directory, cases.pooling_cases(MODEL, MAX_MODEL_LEN))
 
 
-@pytest.fixture(params=["generating", "pooling"])
+@pytest.fixture(scope="module")
+def classifying(engine_port: int, tmp_path_factory: pytest.TempPathFactory) -> Held:
+    assert engine_port
+    directory = tmp_path_factory.mktemp("classifying")
+    with engine(environment.default(), directory / "vllm.log", CLASSIFYING) as port:
+        return hold(port, directory, cases.classifying_cases(MODEL, MAX_MODEL_LEN))
+
+
+@pytest.fixture(params=["generating", "pooling", "classifying"])
 def held(request: pytest.FixtureRequest) -> Held:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Held)

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from tests.e2e import capture, environment
-from tests.e2e.engine import GENERATING, POOLING, engine
+from tests.e2e.engine import CLASSIFYING, GENERATING, POOLING, engine
 from tests.e2e.environment import MODEL
 from tests.support import captures
 
@@ -23,8 +23,9 @@ STORED = [
 def renewed(engine_port: int, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("renewed")
     make(engine_port, GENERATING, root)
-    with engine(environment.default(), root / "vllm.log", POOLING) as port:
-        make(port, POOLING, root)
+    for flags in (POOLING, CLASSIFYING):
+        with engine(environment.default(), root / "vllm.log", flags) as port:
+            make(port, flags, root)
     return root
 
 

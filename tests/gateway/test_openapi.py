@@ -43,6 +43,8 @@ def test_every_operation_is_in_it_under_a_name_of_its_own() -> None:
         assert schema["properties"]["model"]["examples"] == ["m1"]
         answers = posted[path]["responses"]
         assert ("text/event-stream" in answers["200"]["content"]) is operation.streams
+        bare = operation.name in ("embeddings", "pooling")
+        assert ("application/octet-stream" in answers["200"]["content"]) is bare
         assert answers.keys() == {"200", "4XX", "5XX"}
 
 

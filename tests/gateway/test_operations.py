@@ -37,13 +37,13 @@ def test_anthropics_paths_speak_as_anthropic_does() -> None:
 
 def test_the_recorded_server_has_every_path() -> None:
     answered = set()
-    for directory in (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING):
+    for directory in captures.SUITES.values():
         answered |= {e["path"] for e in captures.index(directory).values() if e["status"] == 200}
     assert set(OPERATIONS) <= answered
 
 
 def test_recorded_requests_are_understood() -> None:
-    for directory in (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING):
+    for directory in captures.SUITES.values():
         for name, entry in captures.index(directory).items():
             if entry["path"] in OPERATIONS and entry["status"] == 200:
                 body = json.loads(captures.load(name, directory).request_body)

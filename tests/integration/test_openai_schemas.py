@@ -48,6 +48,7 @@ NOT_OPENAI = {
     "/v1/messages/count_tokens": "Anthropic's",
     "/v1/rerank": "Jina's", "/v2/rerank": "Cohere's", "/rerank": "vLLM's own",
     "/v1/score": "vLLM's own", "/score": "vLLM's own",
+    "/pooling": "vLLM's own", "/classify": "vLLM's own",
     "/tokenize": "vLLM's own", "/detokenize": "vLLM's own",
     "/v1/no-such-path": "none", "/v1/responses/resp_0": "not served",
     "/v1/models": "answered by the gateway itself", "/version": "as well", "/health": "as well", "/ping": "as well",
@@ -121,10 +122,9 @@ class Recorded:
 
 def recorded() -> list[Recorded]:
     """All recorded exchanges."""
-    directories = {"": captures.VLLM, "apis/": captures.VLLM_APIS, "pooling/": captures.VLLM_POOLING}
     return [
         Recorded(prefix + name, directory, entry)
-        for prefix, directory in directories.items()
+        for prefix, directory in captures.SUITES.items()
         for name, entry in captures.index(directory).items()
     ]
 

@@ -16,18 +16,18 @@ from tests.support.stage import RS, SLOTS, Stage, staged
 
 pytestmark = pytest.mark.integration
 
-DIRECTORIES = {"": captures.VLLM, "apis/": captures.VLLM_APIS, "pooling/": captures.VLLM_POOLING}
 NOT_GENERATED = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 PATHS = {
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/v1/embeddings", "/tokenize", "/detokenize", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score",
+    "/pooling", "/classify",
 }  # fmt: skip
 
 
 def recorded(status: range) -> list[str]:
     """Names of the exchanges with such a status, and whose request reaches a backend as it is."""
     names = []
-    for prefix, directory in DIRECTORIES.items():
+    for prefix, directory in captures.SUITES.items():
         for name, entry in captures.index(directory).items():
             body = captures.load(name, directory).request_body
             if (
@@ -50,7 +50,7 @@ def _has_model(body: bytes) -> bool:
 def load(name: str) -> tuple[captures.Exchange, str, dict[str, Any]]:
     """An exchange, its path, and its request for the model `m1`."""
     prefix, _, rest = name.rpartition("/")
-    directory = DIRECTORIES[f"{prefix}/" if prefix else ""]
+    directory = captures.SUITES[f"{prefix}/" if prefix else ""]
     exchange = captures.load(rest, directory)
     return (
         exchange,
@@ -68,7 +68,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def raw_response(name: str) -> bytes:
     prefix, _, rest = name.rpartition("/")
-    directory = DIRECTORIES[f"{prefix}/" if prefix else ""]
+    directory = captures.SUITES[f"{prefix}/" if prefix else ""]
     return pathlib.Path(directory / f"{rest}.response.http").read_bytes()
 
 
@@ -133,6 +133,22 @@ def test_a_stream_passes_byte_for_byte_and_is_recorded(stage: Stage, name: str) 
         assert (record["usage"]["source"], record["mended"]) == ("counted", ["prompt_estimated"])
     else:
         assert (record["usage"]["prompt_tokens"], record["usage"]["completion_tokens"]) == counts(path, told)
+
+
+@pytest.mark.parametrize("name", ["pooling/embeddings_bytes", "pooling/pooling_bytes"])
+def test_bare_numbers_that_tell_no_usage_pass_and_are_estimated(stage: Stage, name: str) -> None:
+    """As with vLLM's `bytes_only`."""
+    exchange, path, body = load(name)
+    head, _, rest = raw_response(name).partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"metadata:")]
+    stage.b1.default = b"\r\n".join(lines) + b"\r\n\r\n" + rest
+    reply = stage.post(body | {"encoding_format": "bytes_only"}, path=path)
+    assert (reply.status, reply.body) == (200, exchange.response.body)
+    assert "metadata" not in reply.headers
+    record = stage.record(reply.call_id)
+    assert (record["outcome"], record["mended"]) == ("completed", ["prompt_estimated"])
+    assert (record["usage"]["source"], record["usage"]["completion_tokens"]) == ("estimated", 0)
+    assert record["cost_pusd"] > 0
 
 
 @pytest.mark.parametrize("name", recorded(range(400, 500)))

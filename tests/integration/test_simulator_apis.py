@@ -45,6 +45,8 @@ APIS = [
     Api("/v1/embeddings", {"input": ["Name three", "rivers"]}),
     Api("/v1/rerank", {"query": "rivers", "documents": ["the Rhine", "a lorry"]}),
     Api("/v1/score", {"text_1": "rivers", "text_2": "the Rhine"}),
+    Api("/pooling", {"input": ["Name three", "rivers"]}),
+    Api("/classify", {"input": ["Name three", "rivers"]}),
     Api("/tokenize", {"prompt": "Name three rivers."}, reads=False),
     Api("/detokenize", {"tokens": [7]}, reads=False),
 ]

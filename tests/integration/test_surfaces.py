@@ -39,6 +39,8 @@ READING = {
     "/rerank": {"query": "rivers", "documents": ["the Rhine", "a lorry"], "top_n": 1},
     "/v1/score": {"text_1": "rivers", "text_2": ["the Rhine", "a lorry"]},
     "/score": {"text_1": "rivers", "text_2": "the Rhine"},
+    "/pooling": {"input": ["Name three rivers", "the longest"], "task": "embed"},
+    "/classify": {"messages": [{"role": "user", "content": "Is it a river?"}]},
 }
 FREE = {
     "/v1/messages/count_tokens": {"messages": [USER]},
@@ -124,6 +126,8 @@ def test_a_sized_answer(pair: Pair, path: str, body: dict[str, object]) -> None:
     assert call.counts == call.logged
     assert call.counts[0] > 0
     assert (call.counts[2] > 0) == (path in GENERATING)
+    if path in READING:
+        assert call.record["operation"] == path.rpartition("/")[2]
 
 
 @pytest.mark.parametrize(("path", "body"), [*GENERATING.items(), *TOOLS.items()])

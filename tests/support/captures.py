@@ -8,7 +8,8 @@ A capture is a directory (format and origin: tests/data/vllm-0.32.0/README.md):
     <name>.sse              a stream's body without the framing
 
 `VLLM` has chat and completions; below it `VLLM_APIS` has the other paths of a model that generates, `VLLM_POOLING`
-those of one that embeds. Imports nothing of the project: it is a judge of it.
+those of one that embeds, `VLLM_CLASSIFYING` those of one that classifies. Imports nothing of the project: it is a
+judge of it.
 """
 
 import dataclasses
@@ -18,8 +19,10 @@ import typing
 
 DATA = pathlib.Path(__file__).parent.parent / "data"
 VLLM = DATA / "vllm-0.32.0"
-APIS, POOLING = "apis", "pooling"
-VLLM_APIS, VLLM_POOLING = VLLM / APIS, VLLM / POOLING
+APIS, POOLING, CLASSIFYING = "apis", "pooling", "classifying"
+VLLM_APIS, VLLM_POOLING, VLLM_CLASSIFYING = VLLM / APIS, VLLM / POOLING, VLLM / CLASSIFYING
+SUITES = {"": VLLM} | {f"{name}/": VLLM / name for name in (APIS, POOLING, CLASSIFYING)}
+"""All of these directories, by what a test puts before the names of their captures."""
 
 
 class Incomplete(ValueError):

@@ -50,7 +50,7 @@ def stream(*events: bytes) -> captures.Response:
     return captures.Response(200, (("content-type", "text/event-stream"),), events)
 
 
-DIRECTORIES = (captures.VLLM, captures.VLLM_APIS, captures.VLLM_POOLING)
+DIRECTORIES = tuple(captures.SUITES.values())
 STORED = [(directory, name) for directory in DIRECTORIES for name in captures.index(directory)]
 STREAMS = [(directory, name) for directory in DIRECTORIES for name in captures.streams(directory)]
 

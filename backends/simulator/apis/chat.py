@@ -90,11 +90,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
 
     def prompt(self) -> list[str]:
         """Tokens of the conversation. Raises Refused."""
-        if not self.messages:
-            raise bad_request(
-                "Cannot apply chat template to an empty conversation. Provide at least one message."
-            )
-        return chat_tokens((message.role, text_of(message.content)) for message in self.messages)
+        return conversation(self.messages)
 
     def call(self) -> ToolCall | None:
         """The call that the answer must be. Raises Refused."""
@@ -119,6 +115,15 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         if call is not None:
             return ToolWriter(heading, self.stream_options, call)
         return ChatWriter(heading, self.stream_options, top)
+
+
+def conversation(messages: Sequence[Message]) -> list[str]:
+    """Its tokens. Raises Refused."""
+    if not messages:
+        raise bad_request(
+            "Cannot apply chat template to an empty conversation. Provide at least one message."
+        )
+    return chat_tokens((message.role, text_of(message.content)) for message in messages)
 
 
 class _Writer(ChunkWriter):

@@ -1,21 +1,25 @@
-"""POST /v1/embeddings, rerank and score: prompts are read and nothing is generated. Pure.
+"""POST /v1/embeddings, /pooling, /classify, rerank and score: prompts are read and nothing is generated. Pure.
 
-Source of the bytes: vllm/entrypoints/pooling/{embed,scoring}/{protocol,serving}.py, for a model that embeds: a score is
-the cosine of two embeddings, and each text is read once. One server does this and generates, too; a vLLM does either.
+Source of the bytes: vllm/entrypoints/pooling/{embed,pooling,classify,scoring}/{protocol,serving}.py, for a model that
+embeds: a score is the cosine of two embeddings, and each text is read once. One server does all this and generates,
+too; a vLLM does one of embedding, classifying and generating.
 """
 
 import base64
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from backends.simulator.answers import Choice, Heading, Usage, Writer, dumps
+from backends.simulator.apis.chat import Message, conversation
 from backends.simulator.apis.completions import prompts_of
 from backends.simulator.asks import Ask, Body, Served, check_prompts
-from backends.simulator.embeddings import SIZE, cosine, embed, pack
-from backends.simulator.refusals import Refused, bad_request, missing
+from backends.simulator.embeddings import SIZE, cosine, embed, pack, softmax
+from backends.simulator.refusals import Refused, bad_parameter, bad_request, missing
 from backends.simulator.tokens import tokenize
 
 Texts = str | list[str]
+
+CLASSES = 2
 
 
 class _PoolingBody(Body, frozen=True, kw_only=True):
@@ -39,32 +43,85 @@ class _PoolingBody(Body, frozen=True, kw_only=True):
         return self._read(tuple(map(tokenize, (*first, *second))), served)
 
 
-class EmbeddingsBody(_PoolingBody, frozen=True, kw_only=True):
-    """input: a text, tokens as numbers, or a list of either. dimensions: the first so many of 64."""
+class _TextsBody(_PoolingBody, frozen=True, kw_only=True):
+    """input: a text, tokens as numbers, or a list of either. messages: in place of it, a conversation."""
 
     input: str | list[str | int | list[int]] | None = None
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: int | None = None
+    messages: list[Message] | None = None
 
-    id_prefix = "embd-"
+    forms: ClassVar[tuple[str, ...]] = ("input", "messages")
+    """What each form of the body has that the others have not, as vLLM names them where there is none of it."""
 
     def ask(self, served: Served) -> Ask:
-        if self.input is None:  # vLLM names the fields of each form that an input may have
-            raise missing(
-                self.given(), *("input", "messages", "messages", "messages", "input", "messages", "input")
-            )
-        if self.dimensions is not None and not 1 <= self.dimensions <= SIZE:
-            raise bad_request(f"dimensions is from 1 to {SIZE}, got {self.dimensions}.")
+        if self.input is None and self.messages is None:
+            raise missing(self.given(), *self.forms)
+        self.check()
+        return self._read(self._prompts(), served)
+
+    def check(self) -> None:
+        """The fields of this API. Raises Refused."""
+
+    def _prompts(self) -> tuple[list[str], ...]:
+        """Raises Refused."""
+        if self.input is None:
+            return (conversation(self.messages or ()),)
         if not self.input:
             raise bad_request(
                 "The decoder prompt cannot be empty"
                 if self.input == ""
                 else "You must pass at least one prompt"
             )
-        return self._read(prompts_of(self.input), served)
+        return prompts_of(self.input)
+
+
+class EmbeddingsBody(_TextsBody, frozen=True, kw_only=True):
+    """dimensions: the first so many of 64."""
+
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+    id_prefix = "embd-"
+    forms = ("input", "messages", "messages", "messages", "input", "messages", "input")
+
+    def check(self) -> None:
+        if self.dimensions is not None and not 1 <= self.dimensions <= SIZE:
+            raise bad_request(f"dimensions is from 1 to {SIZE}, got {self.dimensions}.")
 
     def writer(self, heading: Heading, ask: Ask, _served: Served, /) -> Writer:
         return EmbeddingWriter(heading, ask.prompts, self.encoding_format or "float", self.dimensions or SIZE)
+
+
+class PoolingBody(_TextsBody, frozen=True, kw_only=True):
+    """What the pooler makes of each text: of the tasks only `embed`."""
+
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    task: str | None = None
+
+    id_prefix = "pooling-"
+    forms = ("input", "messages", "data")
+
+    def check(self) -> None:
+        if self.dimensions is not None:
+            raise bad_parameter("dimensions is currently not supported", "dimensions")
+        if self.task not in (None, "embed"):
+            raise bad_parameter(
+                f"Try switching the model's pooling_task via --pooler-config.task {self.task}.", "task"
+            )
+
+    def writer(self, heading: Heading, ask: Ask, _served: Served, /) -> Writer:
+        return VectorWriter(heading, ask.prompts, self.encoding_format or "float")
+
+
+class ClassifyBody(_TextsBody, frozen=True, kw_only=True):
+    """Two classes without a name of their own. use_activation: if false, the numbers before they are probabilities."""
+
+    use_activation: bool | None = None
+
+    id_prefix = "classify-"
+
+    def writer(self, heading: Heading, ask: Ask, _served: Served, /) -> Writer:
+        return ClassWriter(heading, ask.prompts, activated=self.use_activation is not False)
 
 
 class RerankBody(_PoolingBody, frozen=True, kw_only=True):
@@ -115,9 +172,14 @@ def _listed(texts: Texts) -> list[str]:
     return [texts] if isinstance(texts, str) else texts
 
 
-class EmbeddingWriter(Writer):
+class VectorWriter(Writer):
+    """One vector a text; the kinds of answer differ in what they call it."""
+
+    object_name = "pooling"
+    vector_name = "data"
+
     def __init__(
-        self, heading: Heading, prompts: Sequence[Sequence[str]], encoding_format: str, size: int
+        self, heading: Heading, prompts: Sequence[Sequence[str]], encoding_format: str, size: int = SIZE
     ) -> None:
         self._heading = heading
         self._prompts = prompts
@@ -126,13 +188,39 @@ class EmbeddingWriter(Writer):
 
     def sized(self, _choices: Sequence[Choice], usage: Usage, /) -> bytes:
         data = [
-            {"index": index, "object": "embedding", "embedding": self._shown(embed(prompt, self._size))}
+            {
+                "index": index,
+                "object": self.object_name,
+                self.vector_name: self._shown(embed(prompt, self._size)),
+            }
             for index, prompt in enumerate(self._prompts)
         ]
         return _listing(self._heading, data, usage)
 
     def _shown(self, vector: list[float]) -> list[float] | str:
         return base64.b64encode(pack(vector)).decode() if self._base64 else vector
+
+
+class EmbeddingWriter(VectorWriter):
+    object_name = vector_name = "embedding"
+
+
+class ClassWriter(Writer):
+    """activated: what is shown of each class is a probability."""
+
+    def __init__(self, heading: Heading, prompts: Sequence[Sequence[str]], *, activated: bool) -> None:
+        self._heading = heading
+        self._prompts = prompts
+        self._activated = activated
+
+    def sized(self, _choices: Sequence[Choice], usage: Usage, /) -> bytes:
+        data = [self._class(index, embed(prompt, CLASSES)) for index, prompt in enumerate(self._prompts)]
+        return _listing(self._heading, data, usage)
+
+    def _class(self, index: int, logits: list[float]) -> dict[str, Any]:
+        label = f"LABEL_{logits.index(max(logits))}"
+        probs = softmax(logits) if self._activated else logits
+        return {"index": index, "label": label, "probs": probs, "num_classes": len(probs)}
 
 
 class ScoreWriter(Writer):
