@@ -95,13 +95,12 @@ class ChunkReader(StreamReader):
         self._patterns: tuple[_Pattern, ...] = ()
         self._lessons = 0
 
-    def _skim(self, data: bytes, at: int) -> int:
-        length = len(data)
-        while at < length:
+    def _skim(self, data: bytes, at: int, upto: int) -> int:
+        while at < upto:
             for before, behind, between, before_length in self._patterns:
                 if not data.startswith(before, at):
                     continue
-                start, last = at + before_length, length - len(between)
+                start, last = at + before_length, upto - len(between)
                 while True:  # a run of events of one pattern
                     end = data.find(b'"', start)
                     if data[end - 1] == _BACKSLASH:  # an escaped quote, or a backslash before the last one

@@ -42,10 +42,10 @@ class MessagesReader(StreamReader):
         """The zero of `message_start` is a count so far, also where nothing but the stop follows."""
         return self._usage_at_finish
 
-    def _skim(self, data: bytes, at: int) -> int:
+    def _skim(self, data: bytes, at: int, upto: int) -> int:
         """An event that is called a delta holds one."""
         while data.startswith(_DELTA, at):
-            end = data.find(b"\n\n", at)
+            end = data.find(b"\n\n", at, upto)
             if end < 0 or data.find(_NOTHING, at, end) >= 0 or data.find(_SIGNATURE, at, end) >= 0:
                 break
             self.counted += 1

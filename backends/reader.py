@@ -72,9 +72,7 @@ class StreamReader(abc.ABC):
         self._half_out = False  # a part of the event that is being read has gone to the client
         self._sent = 0  # bytes of the unfinished event that have gone to the client
         self._plain = False  # committed, a token seen, nothing held, at an event's boundary
-        self._skimmed: tuple[bytes, int, int] | None = (
-            None  # a read that did not pass: up to where it did, its tokens
-        )
+        self._skimmed: tuple[bytes, int, int] | None = None  # a read not passed: where it stopped, its tokens
 
     @property
     def torn(self) -> bool:
@@ -103,7 +101,7 @@ class StreamReader(abc.ABC):
                 _, at, tokens = skimmed
                 self.counted += tokens
             else:
-                at = self._skim(data, 0)
+                at = self._skim(data, 0, len(data))
             if at == len(data):
                 self.events += 1
                 return data
@@ -112,16 +110,19 @@ class StreamReader(abc.ABC):
                 return data[:at] + self._read(data[at:])
         return self._read(data)
 
-    def passes(self, data: bytes) -> bool:
-        """Is all of it tokens that may go to the client now, as `feed` would say? True: it has been taken in."""
+    def passes(self, data: bytes, at: int, upto: int) -> bool:
+        """Is data[at:upto] nothing but tokens that may go to the client now, as `feed` would say?
+
+        True: it has been taken in, but for `events`, which nobody reads until something else comes.
+        """
         if not self._plain:
             return False
         counted = self.counted
-        at = self._skim(data, 0)
-        if at == len(data):
-            self.events += 1
+        reached = self._skim(data, at, upto)
+        if reached == upto:
             return True
-        self._skimmed = data, at, self.counted - counted  # `feed` is next, and goes on from there
+        if upto == len(data):
+            self._skimmed = data, reached, self.counted - counted  # `feed` is next, and goes on from there
         self.counted = counted
         return False
 
@@ -146,8 +147,8 @@ class StreamReader(abc.ABC):
     # -- what a format says
 
     @abc.abstractmethod
-    def _skim(self, data: bytes, at: int) -> int:
-        """Pass over whole events from `at` on that hold tokens and nothing else that is acted on, and count them.
+    def _skim(self, data: bytes, at: int, upto: int) -> int:
+        """Pass over whole events of data[at:upto] that hold tokens and nothing else that is acted on, and count them.
 
         returns: where the first one stands that must be read. Called at an event's boundary, after the first token.
         """
@@ -214,7 +215,7 @@ class StreamReader(abc.ABC):
             self._take_bytes(data[at:upto] if at or upto < len(data) else data, out)
             at = upto
             if self._plain and at < len(data):
-                skimmed = self._skim(data, at)
+                skimmed = self._skim(data, at, len(data))
                 if skimmed > at:
                     self.events += 1
                     out.append(data[at:skimmed])

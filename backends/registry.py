@@ -198,6 +198,9 @@ class _Collector:
         if len(self._body) < PROBE_BYTES_MAX:
             self._body += data
 
+    def chunk(self, read: bytes, at: int) -> bool:  # noqa: ARG002
+        return False
+
     def end(self) -> None:
         if not self._done.done():
             self._done.set_result(Answer(self._status, self._simulated, self._body))

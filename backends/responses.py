@@ -47,11 +47,11 @@ class ResponsesReader(StreamReader):
         numbers = _NUMBER.findall(self._latest, 0, self._latest_end)
         return int(numbers[-1]) + 1 if numbers else 0
 
-    def _skim(self, data: bytes, at: int) -> int:
+    def _skim(self, data: bytes, at: int, upto: int) -> int:
         """An event that is called a delta holds one."""
         begin = at
         while data.startswith(_NAMED, at):
-            end = data.find(b"\n\n", at)
+            end = data.find(b"\n\n", at, upto)
             if end < 0 or data.find(_DELTA, at, end) < 0 or data.find(_NOTHING, at, end) >= 0:
                 break
             self.counted += 1

@@ -3,6 +3,7 @@
 An attempt is one request and its answer. Its exchange is told what happens, on the loop: connected → head →
 data … → end, or `lost` at any point; after `abort()` nothing more. Only `connected` may come from within `send()`.
 Bodies come without their chunk framing and content encoding, joined: one `data` for each read of the socket.
+An exchange may take a read that is one chunk as it is: most reads of a stream are.
 """
 
 import asyncio
@@ -30,9 +31,26 @@ HEAD_BYTES_MAX = 64 * 1024
 IDLE_MAX = 1024
 """Idle connections to one backend, unless told otherwise: after a burst the next ones to come free are closed."""
 
+_CHUNK_MAX = 4096
+"""Content of a chunk that is offered as it is."""
+
 _BODY_HEAD = b"content-type: application/json\r\ncontent-length: "
 
 Headers = list[tuple[bytes, bytes]]
+
+
+def _size_lines() -> list[bytes | None]:
+    """By the length of a read: its first line, if it is one chunk, as nearly all servers write it."""
+    lines: list[bytes | None] = []
+    for size in range(1, _CHUNK_MAX):
+        line = b"%x\r\n" % size
+        length = len(line) + size + 2
+        lines += [None] * (length - len(lines))
+        lines.append(line)
+    return lines
+
+
+_SIZE_LINES = _size_lines()
 
 
 class Exchange(Protocol):
@@ -46,6 +64,12 @@ class Exchange(Protocol):
 
     def data(self, data: bytes) -> None:
         """Bytes of the body, never empty."""
+
+    def chunk(self, read: bytes, at: int) -> bool:
+        """A read that is one whole chunk with its framing, its content read[at:-2]; instead of `data`, if taken.
+
+        False: it was not, and comes as `data`.
+        """
 
     def end(self) -> None:
         """The answer is complete."""
@@ -262,7 +286,8 @@ class _Connection(asyncio.Protocol):
     """One connection: idle, or with one attempt. Parser callbacks gather; `data_received` tells."""
 
     __slots__ = (
-        "_answered", "_attempt", "_complete", "_decoder", "_encoding", "_excess", "_headed", "_headers", "_keep_alive",
+        "_answered", "_attempt", "_between_chunks", "_complete", "_decoder", "_encoding", "_excess", "_headed",
+        "_headers", "_keep_alive",
         "_parser", "_parts", "_reading", "_reused", "_status", "_told", "_transport", "_unparsed_bytes", "_upstream",
         "idle_since_ns",
     )  # fmt: skip
@@ -287,6 +312,7 @@ class _Connection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._unparsed_bytes = 0  # of the head, while it is incomplete
         self._answered = False  # a byte has come
+        self._between_chunks = False  # for sure: so says the last read
         self._headed = False  # the final head is complete
         self._told = False  # … and the exchange knows
         self._complete = False
@@ -359,6 +385,11 @@ class _Connection(asyncio.Protocol):
         if attempt is None:  # nobody has asked
             self.drop()
             return
+        if self._between_chunks:
+            line = _size_line(data)
+            if line is not None and attempt._exchange.chunk(data, len(line)):
+                return
+            self._between_chunks = False
         self._answered = True
         fault = self._parse(data)
         if self._complete and fault is None and not self._told and self._encoding is None:
@@ -370,6 +401,7 @@ class _Connection(asyncio.Protocol):
             attempt._whole(status, headers, body)
             return
         if self._headed:
+            self._between_chunks = fault is None and self._at_chunk_end(data)
             fault = self._tell(attempt) or fault
         if self._attempt is not attempt:  # aborted from within
             return
@@ -413,6 +445,13 @@ class _Connection(asyncio.Protocol):
         if data:
             attempt._exchange.data(data)
         return None
+
+    def _at_chunk_end(self, read: bytes) -> bool:
+        """Was this read one chunk? The parser says so too: it found that much content in it, and two bytes behind."""
+        if self._encoding is not None or len(self._parts) != 1:
+            return False
+        line = _size_line(read)
+        return line is not None and len(self._parts[0]) == len(read) - len(line) - 2
 
     def _decode(self, encoding: bytes, data: bytes) -> bytes:
         if self._decoder is None:
@@ -485,6 +524,13 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._complete = self._headed
+
+
+def _size_line(read: bytes) -> bytes | None:
+    """The first line of a read that looks like one chunk; None: it does not."""
+    length = len(read)
+    line = _SIZE_LINES[length] if length < len(_SIZE_LINES) else None
+    return line if line is not None and read.startswith(line) and read.endswith(b"\r\n") else None
 
 
 def _fixed_head(host: str, port: int, key: str | None) -> bytes:

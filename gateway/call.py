@@ -179,6 +179,7 @@ class Call:
     @property
     def deadline_ns(self) -> int | None:
         """When the driver must feed `Timer` (monotonic); None: never, as it stands."""
+        self._catch_up()
         due_ns = self._due_ns
         if self._comment_ns < due_ns and self.state in _SPEAKING:
             due_ns = self._comment_ns
@@ -204,26 +205,30 @@ class Call:
             return _NOTHING
         return _ROWS[self.state][type(event)](self, event, now_ns)
 
-    def passes(self, attempt: int, data: bytes, now_ns: int) -> bool:
-        """May these bytes of the backend go to the client as they are, with nothing else to be done?
+    def passes(self, attempt: int, data: bytes, at: int, upto: int, now_ns: int) -> bool:
+        """May data[at:upto] of the backend go to the client as it is, with nothing else to be done?
 
         It is `Data` for what makes up most of a stream: whole events that hold tokens and nothing else. True: they
         have been taken in, as `handle` would, which would answer with one `Write` of them.
         """
         if self.state is not STREAMING or attempt != self._number:
             return False
-        reader = self._reader
-        assert reader is not None
-        if not reader.passes(data):
+        assert self._reader is not None
+        if not self._reader.passes(data, at, upto):
             return False
-        self._events_seen = reader.events
-        tally, limits = self._tally, self.limits
-        tally.response_bytes += len(data)
+        tally = self._tally
+        tally.response_bytes += upto - at
         tally.last_token_ns = now_ns
-        self._due_ns = min(now_ns + limits.between_events_ns, self.total_deadline_ns)
-        if limits.keepalive_ns:
-            self._comment_ns = now_ns + limits.keepalive_ns
         return True
+
+    def _catch_up(self) -> None:
+        """Move the deadlines on by what has passed: `passes` leaves that to those who look at them."""
+        passed_ns = self._tally.last_token_ns
+        if self.state is STREAMING and passed_ns is not None:
+            due_ns = min(passed_ns + self.limits.between_events_ns, self.total_deadline_ns)
+            self._due_ns = max(self._due_ns, due_ns)
+            if self._silence_ns:
+                self._comment_ns = max(self._comment_ns, passed_ns + self._silence_ns)
 
     # -- admission and queue
 
@@ -279,6 +284,7 @@ class Call:
 
     def _timer(self, event: Timer, now_ns: int) -> Actions:
         """A wait is over, or a stream has been silent for too long."""
+        self._catch_up()
         if now_ns < self._due_ns and now_ns >= self._comment_ns:
             return self._keep_alive(now_ns)
         return self._overdue(event, now_ns)
@@ -531,8 +537,8 @@ class Call:
         if reader.events != self._events_seen:  # a comment is no sign of life
             self._events_seen = reader.events
             self._due_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
-        if reader.token:
-            self._tally.note_tokens(now_ns, finished=bool(reader.finish_reasons))
+            if reader.token:
+                self._tally.note_tokens(now_ns, finished=bool(reader.finish_reasons))
         if reader.error is not None:
             return [*actions, *self._fail(self._faulty_event(), now_ns)]
         if reader.done:

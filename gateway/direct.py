@@ -111,6 +111,7 @@ class DirectProtocol(HttpToolsProtocol):
         self._keep_alive = True
         self._head: bytes | None = None  # of the answer, until its first bytes
         self._chunked = False
+        self.write_chunk: Callable[[bytes], None] | None = None
         self._ordinary = False  # the request goes uvicorn's way
 
     # -- uvicorn and the transport
@@ -130,6 +131,7 @@ class DirectProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         relay, self._relay, self._visit = self._relay, None, None
+        self.write_chunk = None
         if relay is not None:
             relay.gone()
 
@@ -372,6 +374,7 @@ class DirectProtocol(HttpToolsProtocol):
             parts.append(b"connection: close\r\n")
         parts.append(b"\r\n")
         self._head = b"".join(parts)
+        self.write_chunk = None
 
     def write(self, data: bytes) -> None:
         """Bytes of the body."""
@@ -379,11 +382,12 @@ class DirectProtocol(HttpToolsProtocol):
             data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._head is not None:
             data, self._head = self._head + data, None
+            self.write_chunk = self.transport.write if self._chunked else None
         self.transport.write(data)
 
     def finish(self, data: bytes) -> None:
         """The last bytes; then the next request."""
-        self._relay = None
+        self._relay = self.write_chunk = None
         if self.cycle is _OURS:  # else a pipelined request waits
             self.cycle = None  # type: ignore[assignment]
         transport = self.transport

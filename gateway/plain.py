@@ -62,6 +62,8 @@ def adding(send: Send, headers: machine.Headers) -> Send:
 class PlainClient:
     """The client's side of one call. buffer_bytes_max: what may wait for it before its backend is not read."""
 
+    write_chunk: Callable[[bytes], None] | None = None  # framing is the server's
+
     def __init__(self, buffer_bytes_max: int) -> None:
         self._buffer_bytes_max = buffer_bytes_max
         self._relay: Relay | None = None

@@ -57,7 +57,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client(Protocol):
-    """Where the answer of a call goes. One that is too slow calls the relay's `pause` and `resume`."""
+    """Where the answer of a call goes. One that is too slow calls the relay's `pause` and `resume`.
+
+    write_chunk: as `write`, with its chunk's framing around it; None: the body is not chunked, or not by us.
+    """
+
+    write_chunk: Callable[[bytes], None] | None
 
     def open(self, status: int, headers: machine.Headers) -> None:
         """Status and headers, once. Without a content-length the body is chunked."""
@@ -136,10 +141,20 @@ class Relay:
 
     def data(self, attempt: int, data: bytes) -> None:
         """What an attempt's backend has sent: what needs no second look goes on at once, the rest is an event."""
-        if not self._busy and self.call.passes(attempt, data, self._services.clock()):
+        if not self._busy and self.call.passes(attempt, data, 0, len(data), self._services.clock()):
             self._client.write(data)
         else:
             self.feed(machine.Data(attempt, data=data))
+
+    def chunk(self, attempt: int, read: bytes, at: int) -> bool:
+        """The same for what came as one chunk, and may leave as one: is it taken?"""
+        write_chunk = self._client.write_chunk
+        if self._busy or write_chunk is None:
+            return False
+        if not self.call.passes(attempt, read, at, len(read) - 2, self._services.clock()):
+            return False
+        write_chunk(read)
+        return True
 
     def sweep(self, now_ns: int) -> None:
         """Called ten times a second: has the call's deadline passed?
@@ -298,6 +313,9 @@ class _Listener:
 
     def data(self, data: bytes) -> None:
         self._relay.data(self._number, data)
+
+    def chunk(self, read: bytes, at: int) -> bool:
+        return self._relay.chunk(self._number, read, at)
 
     def end(self) -> None:
         self._relay.feed(machine.End(self._number))

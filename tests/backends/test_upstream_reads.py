@@ -85,15 +85,16 @@ def cut(draw: st.DrawFn, data: bytes) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise([0, *cuts, len(data)]) if a < b]
 
 
-@given(answers(), st.data())
+@given(answers(), st.data(), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_an_answer_is_the_same_however_it_is_cut(
-    answer: tuple[bytes, int, bytes, bool], data: st.DataObject
+    answer: tuple[bytes, int, bytes, bool], data: st.DataObject, takes_chunks: bool
 ) -> None:
     raw, status, body, stays = answer
 
     async def play(loop: MemoryLoop, upstream: Upstream) -> None:
         told, transport = await sent(loop, upstream)
+        told.takes_chunks = takes_chunks
         for piece in data.draw(cut(raw)):
             transport.read(piece)
         if not stays:
@@ -107,6 +108,80 @@ def test_an_answer_is_the_same_however_it_is_cut(
         if stays:
             _, again = await sent(loop, upstream)
             assert again is transport
+
+    run(play)
+
+
+def framed(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+CHUNKS = [
+    b"a",
+    b"\r\n",
+    b"1\r\na\r\n",
+    b"b" * 15,
+    b"c" * 16,
+    framed(b"d" * 255),
+    b"e" * 256,
+    b"f" * 4095,
+    b"g" * 5000,
+]
+"""Some look like chunks themselves, some are at the edges of what a size line says."""
+
+
+@given(st.lists(st.sampled_from(CHUNKS), max_size=12), st.data())
+@settings(max_examples=300, deadline=None)
+def test_what_is_taken_as_a_chunk_is_one(chunks: list[bytes], data: st.DataObject) -> None:
+    """Reads that are chunks, that only look like one, or that end within one: the body is the same."""
+    raw = b"".join(framed(chunk) for chunk in chunks)
+    ends = list(itertools.accumulate(len(framed(chunk)) for chunk in chunks))
+    near = [place for end in ends for place in range(end - 4, end + 5) if 0 < place < len(raw)]
+    cuts = sorted({*data.draw(st.lists(st.sampled_from(near), max_size=4)), *ends} if near else {*ends})
+    pieces = [raw[a:b] for a, b in itertools.pairwise([0, *cuts, len(raw)]) if a < b]
+
+    async def play(loop: MemoryLoop, upstream: Upstream) -> None:
+        told, transport = await sent(loop, upstream)
+        told.takes_chunks = True
+        transport.read(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for piece in pieces:
+            transport.read(piece)
+        transport.read(b"0\r\n\r\n")
+        await turns()
+        assert (told.body, told.error, told.calls[-1]) == (b"".join(chunks), None, "end")
+
+    run(play)
+
+
+def test_from_the_second_chunk_on_a_read_that_is_one_is_offered_as_it_is() -> None:
+    async def play(loop: MemoryLoop, upstream: Upstream) -> None:
+        told, transport = await sent(loop, upstream)
+        told.takes_chunks = True
+        transport.read(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(3):
+            transport.read(framed(b"a token"))
+        assert (told.chunks_taken, told.body) == (2, b"a token" * 3)
+        transport.read(framed(b"half") + b"7\r")
+        transport.read(b"\na token\r\n")
+        assert told.chunks_taken == 2, "this one looks like none"
+        transport.read(framed(b"a token"))
+        assert (told.chunks_taken, told.body) == (2, b"a token" * 3 + b"half" + b"a token" * 2)
+
+    run(play)
+
+
+def test_an_encoded_body_is_never_offered_as_it_is() -> None:
+    packed = gzip.compress(b"a token")
+
+    async def play(loop: MemoryLoop, upstream: Upstream) -> None:
+        told, transport = await sent(loop, upstream)
+        told.takes_chunks = True
+        transport.read(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-encoding: gzip\r\n\r\n")
+        for byte in packed:
+            transport.read(framed(bytes([byte])))
+        transport.read(b"0\r\n\r\n")
+        await turns()
+        assert (told.chunks_taken, told.body) == (0, b"a token")
 
     run(play)
 

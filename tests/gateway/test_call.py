@@ -812,7 +812,7 @@ def test_tokens_that_pass_by_themselves_do_not_make_a_comment_a_sign_of_life() -
     w = alive()
     w.answer(200, HEAD_SSE, ROLE, HE)
     w.now_ns = SECOND
-    assert w.call.passes(w.attempt, LLO, w.now_ns)
+    assert w.call.passes(w.attempt, LLO, 0, len(LLO), w.now_ns)
     w.now_ns = 2 * SECOND
     w.feed(m.Data(w.attempt, data=b": ping\n\n"))
     for _ in range(10):

@@ -127,7 +127,7 @@ class Stage(World):
             self.feed(m.Head(number, status=self._answer.status, headers=self._answer.headers))
         elif piece := self._answer.body[said : said + size]:
             self.sent[name] += piece
-            if self.direct and self.call.passes(number, piece, self.now_ns):
+            if self.direct and self.call.passes(number, piece, 0, len(piece), self.now_ns):
                 self._write(m.Write(piece))
             else:
                 self.feed(m.Data(number, data=piece))

@@ -51,9 +51,10 @@ def reads(stream: bytes, cuts: list[int]) -> list[bytes]:
     st.lists(st.integers(0, 2**16), max_size=12),
     st.sampled_from([0, 15 * SECOND]),
     st.booleans(),
+    st.booleans(),
 )
 def test_what_passes_is_as_if_it_had_been_read(
-    events: list[bytes], cuts: list[int], keepalive_ns: int, whole: bool
+    events: list[bytes], cuts: list[int], keepalive_ns: int, whole: bool, framed: bool
 ) -> None:
     seen, unseen = streaming(keepalive_ns), streaming(keepalive_ns)
     data = b"".join(events) + END
@@ -61,7 +62,10 @@ def test_what_passes_is_as_if_it_had_been_read(
         for world in (seen, unseen):
             world.now_ns += SECOND
         seen.feed(m.Data(NUMBER, data=read))
-        if unseen.call.passes(NUMBER, read, unseen.now_ns):
+        given, at, behind = (
+            (b"%x\r\n%b\r\n" % (len(read), read), len(b"%x\r\n" % len(read)), 2) if framed else (read, 0, 0)
+        )
+        if unseen.call.passes(NUMBER, given, at, len(given) - behind, unseen.now_ns):
             unseen.client += read
         else:
             unseen.feed(m.Data(NUMBER, data=read))
@@ -78,15 +82,19 @@ def test_what_passes_is_as_if_it_had_been_read(
     assert unseen.lines == seen.lines
 
 
+def passes(world: World, attempt: int, data: bytes) -> bool:
+    return world.call.passes(attempt, data, 0, len(data), 0)
+
+
 def test_nothing_passes_before_the_commit_point_after_the_end_or_of_another_attempt() -> None:
     token = TOKENS[0]
     world = streaming(0)
-    assert not world.call.passes(NUMBER, token, 0), "no token has been read yet"
+    assert not passes(world, NUMBER, token), "no token has been read yet"
     for read in (TOKENS[0], TOKENS[1]):
         world.feed(m.Data(NUMBER, data=read))
-    assert world.call.passes(NUMBER, token, 0)
-    assert not world.call.passes(NUMBER + 1, token, 0)
-    assert not world.call.passes(NUMBER, token[:-1], 0)
+    assert passes(world, NUMBER, token)
+    assert not passes(world, NUMBER + 1, token)
+    assert not passes(world, NUMBER, token[:-1])
     world.feed(m.Data(NUMBER, data=token))
     world.feed(m.Data(NUMBER, data=END))
-    assert not world.call.passes(NUMBER, token, 0)
+    assert not passes(world, NUMBER, token)

@@ -129,7 +129,7 @@ def impatient(relay: Relay, now_ns: int) -> None:
 
 def pass_blindly(relay: Relay, attempt: int, data: bytes) -> None:
     """What needs a second look does not get one."""
-    if relay.call.passes(attempt, data, 0) or relay.call.state is m.State.STREAMING:
+    if relay.call.passes(attempt, data, 0, len(data), 0) or relay.call.state is m.State.STREAMING:
         relay._client.write(data)
     else:
         relay.feed(m.Data(attempt, data=data))

@@ -21,6 +21,8 @@ class Told:
         self.error: BackendError | None = None
         self.attempt: Attempt | None = None
         self.then: dict[str, Callable[[], object]] = {}
+        self.takes_chunks = False
+        self.chunks_taken = 0
         self._changed = asyncio.Event()
 
     @property
@@ -46,6 +48,12 @@ class Told:
         assert data
         self.reads.append(data)
         self._note("data")
+
+    def chunk(self, read: bytes, at: int) -> bool:
+        if self.takes_chunks:
+            self.chunks_taken += 1
+            self.data(read[at:-2])
+        return self.takes_chunks
 
     def end(self) -> None:
         self._note("end")
