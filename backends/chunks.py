@@ -95,6 +95,23 @@ class ChunkReader(StreamReader):
         self._patterns: tuple[_Pattern, ...] = ()
         self._lessons = 0
 
+    def passes(self, data: bytes, at: int, upto: int) -> bool:
+        """As the other readers', and at once if it is one event of the commonest pattern."""
+        if self._plain and self._patterns:
+            before, behind, _, before_length = self._patterns[0]
+            start = at + before_length
+            end = upto - len(behind)
+            if (
+                start < end
+                and data.startswith(before, at)
+                and data.find(b'"', start) == end
+                and data[end - 1] != _BACKSLASH
+                and data.startswith(behind, end)
+            ):
+                self.counted += 1
+                return True
+        return super().passes(data, at, upto)
+
     def _skim(self, data: bytes, at: int, upto: int) -> int:
         while at < upto:
             for before, behind, between, before_length in self._patterns:

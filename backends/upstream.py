@@ -51,6 +51,7 @@ def _size_lines() -> list[bytes | None]:
 
 
 _SIZE_LINES = _size_lines()
+_READ_MAX = len(_SIZE_LINES)
 
 
 class Exchange(Protocol):
@@ -386,8 +387,14 @@ class _Connection(asyncio.Protocol):
             self.drop()
             return
         if self._between_chunks:
-            line = _size_line(data)
-            if line is not None and attempt._exchange.chunk(data, len(line)):
+            length = len(data)
+            line = _SIZE_LINES[length] if length < _READ_MAX else None
+            if (
+                line is not None
+                and data.startswith(line)
+                and data.endswith(b"\r\n")
+                and attempt._exchange.chunk(data, len(line))
+            ):
                 return
             self._between_chunks = False
         self._answered = True
@@ -450,8 +457,8 @@ class _Connection(asyncio.Protocol):
         """Was this read one chunk? The parser says so too: it found that much content in it, and two bytes behind."""
         if self._encoding is not None or len(self._parts) != 1:
             return False
-        line = _size_line(read)
-        return line is not None and len(self._parts[0]) == len(read) - len(line) - 2
+        line = _SIZE_LINES[len(read)] if len(read) < _READ_MAX else None
+        return line is not None and read.startswith(line) and len(self._parts[0]) == len(read) - len(line) - 2
 
     def _decode(self, encoding: bytes, data: bytes) -> bytes:
         if self._decoder is None:
@@ -524,13 +531,6 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._complete = self._headed
-
-
-def _size_line(read: bytes) -> bytes | None:
-    """The first line of a read that looks like one chunk; None: it does not."""
-    length = len(read)
-    line = _SIZE_LINES[length] if length < len(_SIZE_LINES) else None
-    return line if line is not None and read.startswith(line) and read.endswith(b"\r\n") else None
 
 
 def _fixed_head(host: str, port: int, key: str | None) -> bytes:

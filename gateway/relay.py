@@ -146,16 +146,6 @@ class Relay:
         else:
             self.feed(machine.Data(attempt, data=data))
 
-    def chunk(self, attempt: int, read: bytes, at: int) -> bool:
-        """The same for what came as one chunk, and may leave as one: is it taken?"""
-        write_chunk = self._client.write_chunk
-        if self._busy or write_chunk is None:
-            return False
-        if not self.call.passes(attempt, read, at, len(read) - 2, self._services.clock()):
-            return False
-        write_chunk(read)
-        return True
-
     def sweep(self, now_ns: int) -> None:
         """Called ten times a second: has the call's deadline passed?
 
@@ -315,7 +305,15 @@ class _Listener:
         self._relay.data(self._number, data)
 
     def chunk(self, read: bytes, at: int) -> bool:
-        return self._relay.chunk(self._number, read, at)
+        """As `Relay.data`, for what may leave with the framing that it came with. Called for most events."""
+        relay = self._relay
+        write_chunk = relay._client.write_chunk
+        if write_chunk is None or relay._busy:
+            return False
+        if not relay.call.passes(self._number, read, at, len(read) - 2, relay._services.clock()):
+            return False
+        write_chunk(read)
+        return True
 
     def end(self) -> None:
         self._relay.feed(machine.End(self._number))
