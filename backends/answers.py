@@ -7,6 +7,7 @@ from backends.messages import MessagesReader
 from backends.reader import StreamReader
 from backends.responses import ResponsesReader
 from backends.sse import EVENT_BYTES_MAX
+from backends.transcripts import TranscriptReader
 
 
 class Answer(enum.Enum):
@@ -14,12 +15,14 @@ class Answer(enum.Enum):
 
     generates: tokens are generated. An embedding, a score, a class, a count have no completion: it is 0, not unknown.
     costs_tokens: the model computes something. The tokenizer alone costs no tokens.
+    reads_text: it is asked in text, from whose size its tokens can be estimated.
     """
 
     CHAT = "chat", True  # OpenAI: choices with messages, or chunks with deltas
     COMPLETIONS = "completions", True  # OpenAI: choices with texts
     RESPONSES = "responses", True  # OpenAI: an output, or `response.…` events
     MESSAGES = "messages", True  # Anthropic: content blocks
+    TRANSCRIPT = "transcript", True, True, False  # OpenAI: the text of what was heard, or chunks with deltas
     EMBEDDINGS = "embeddings", False
     SCORE = "score", False
     RERANK = "rerank", False
@@ -33,12 +36,15 @@ class Answer(enum.Enum):
 
     generates: bool
     costs_tokens: bool
+    reads_text: bool
 
-    def __new__(cls, value: str, generates: bool, costs_tokens: bool = True) -> "Answer":
+    def __new__(
+        cls, value: str, generates: bool, costs_tokens: bool = True, reads_text: bool = True
+    ) -> "Answer":
         """A member, with what is asked of it for each call at hand."""
         self = object.__new__(cls)
         self._value_ = value
-        self.generates, self.costs_tokens = generates, costs_tokens
+        self.generates, self.costs_tokens, self.reads_text = generates, costs_tokens, reads_text
         return self
 
 
@@ -47,6 +53,7 @@ _READERS: dict[Answer, type[StreamReader]] = {
     Answer.COMPLETIONS: ChunkReader,
     Answer.RESPONSES: ResponsesReader,
     Answer.MESSAGES: MessagesReader,
+    Answer.TRANSCRIPT: TranscriptReader,
 }
 
 

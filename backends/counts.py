@@ -3,10 +3,12 @@
     OpenAI      prompt_tokens, completion_tokens, and parts of them in …_details
     Responses   input_tokens, output_tokens, and parts of them in …_details
     Anthropic   input_tokens without what came from the cache or went into it: those are added
+    audio       of a stream as chat's; of a whole transcript the seconds heard, or as the Responses API's
 
 What is no count (negative, a fraction, a boolean, a text, above COUNT_MAX) is left out and flagged, the others stand.
 """
 
+import math
 from typing import Any
 
 import msgspec
@@ -15,6 +17,10 @@ from metering.usage import UNKNOWN, Usage, UsageSource
 
 COUNT_MAX = 10**9
 """A larger token count is no count: no model has such a context, and one lying backend must not fill a ledger."""
+
+
+AUDIO_S = "audio_s"
+"""Seconds of audio, in a usage's `other`."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +80,21 @@ def anthropic(value: Any) -> Reading:
         or completion_invalid
         or prompt is completion is None,
     )
+
+
+def transcribed(value: Any) -> Reading:
+    """A decoded usage object of a whole transcript: `{"type": "duration", "seconds": …}`, or one of tokens.
+
+    Seconds stand in the usage's `other`, begun ones as whole ones, which is how OpenAI counts them.
+    """
+    if not isinstance(value, dict) or value.get("type") != "duration":
+        return responses(value)
+    seconds = value.get("seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return NOTHING
+    if not 0 <= seconds <= COUNT_MAX:  # NaN is neither
+        return NOTHING
+    return Reading(usage=Usage(other={AUDIO_S: math.ceil(seconds)}, source=UsageSource.REPORTED))
 
 
 def tokenized(value: Any) -> Usage:

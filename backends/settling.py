@@ -3,6 +3,9 @@
     reported    both counts, and the answer came to its end
     counted     a stream: what the backend had counted so far, or one token for each delta, whichever is more
     estimated   one token for each 4 bytes of text; of the request at least one, at most what the backend can hold
+    unknown     the prompt of a request that is no text
+
+An answer that reports something else than tokens, as seconds of audio, has none that are estimated.
 
 A count that was reported stands beside one that was not; `source` names the weaker. Nothing is tokenised: all this
 takes one pass over an answer at most, and none over the request.
@@ -12,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from metering.usage import Usage, UsageSource
+from metering.usage import UNKNOWN, Usage, UsageSource
 
 BYTES_PER_TOKEN = 4
 """Of English text in the tokenizers of today's models; JSON and other scripts have more tokens, pictures fewer."""
@@ -64,8 +67,8 @@ def prompt_estimate(body_bytes: int, max_model_len: int | None) -> int:
     return tokens if max_model_len is None else min(tokens, max_model_len)
 
 
-def of_stream(reader: Stream, prompt: int) -> Settled:
-    """The counts of a stream, whole or cut. prompt: its estimate."""
+def of_stream(reader: Stream, prompt: int | None) -> Settled:
+    """The counts of a stream, whole or cut. prompt: its estimate; None: there can be none."""
     usage, flags = reader.usage, _flags(reader)
     if not reader.usage_final:
         completion = max(usage.completion_tokens or 0, reader.counted)
@@ -79,28 +82,32 @@ def of_stream(reader: Stream, prompt: int) -> Settled:
     return _settled(usage, completion, source, prompt, flags)
 
 
-def of_sized(answer: Answered, prompt: int) -> Settled:
-    """The counts of a sized answer. prompt: its estimate."""
+def of_sized(answer: Answered, prompt: int | None) -> Settled:
+    """The counts of a sized answer. prompt: its estimate; None: there can be none."""
     usage, flags = answer.usage, _flags(answer)
+    if usage.other is not None:  # seconds of audio, or what a tokenizer made: all that there is to count
+        return Settled(usage=usage, flags=flags)
     if usage.completion_tokens is None:
         completion = -(-answer.text_bytes // BYTES_PER_TOKEN)
         return _settled(usage, completion, UsageSource.ESTIMATED, prompt, flags)
     return _settled(usage, usage.completion_tokens, UsageSource.REPORTED, prompt, flags)
 
 
-def of_nothing(prompt: int) -> Settled:
-    """The counts of work that was begun and gave no answer: its prompt, by estimate."""
+def of_nothing(prompt: int | None) -> Settled:
+    """The counts of work that was begun and gave no answer: its prompt, by estimate; None: there can be none."""
+    if prompt is None:
+        return Settled(usage=UNKNOWN)
     usage = Usage(prompt_tokens=prompt, completion_tokens=0, source=UsageSource.ESTIMATED)
     return Settled(usage=usage, flags=("prompt_estimated",))
 
 
 def _settled(
-    usage: Usage, completion: int, source: UsageSource, prompt: int, flags: tuple[str, ...]
+    usage: Usage, completion: int, source: UsageSource, prompt: int | None, flags: tuple[str, ...]
 ) -> Settled:
     if source is UsageSource.REPORTED and usage.prompt_tokens is not None:
         return Settled(usage=usage, flags=flags)  # nearly always
     changes: dict[str, Any] = {"completion_tokens": completion}
-    if usage.prompt_tokens is None:
+    if usage.prompt_tokens is None and prompt is not None:
         flags += ("prompt_estimated",)
         changes["prompt_tokens"] = prompt
         if source is UsageSource.REPORTED:

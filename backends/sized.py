@@ -37,12 +37,13 @@ class Sized(msgspec.Struct, frozen=True, kw_only=True):
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of answer. holds: has it what such an answer always has? reasons: why each choice ended.
 
-    said: the parts that hold what was generated. usage: how its usage object is read.
+    said: the parts that hold what was generated. used: its usage object. usage: how that is read.
     """
 
     holds: Callable[[Fields], bool]
     reasons: Callable[[Fields], list[Any]] = lambda _fields: []
     said: Callable[[Fields], Any] = lambda _fields: None
+    used: Callable[[Fields], Any] = lambda fields: fields.get("usage")
     usage: Callable[[Any], Reading] = counts.pooled
 
 
@@ -65,7 +66,7 @@ def read_any(answer: Answer, body: bytes) -> Sized:
     kind = _KINDS[answer]
     if not kind.holds(value):
         return Sized(ok=False)
-    usage = value.get("usage")
+    usage = kind.used(value)
     reading = Reading(usage=UNKNOWN) if usage is None else kind.usage(usage)
     reasons = [reason for reason in kind.reasons(value) if isinstance(reason, str) and reason]
     return Sized(
@@ -162,27 +163,39 @@ def read_usual(answer: Answer, body: bytes) -> Sized | None:
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-PACKABLE = frozenset({Answer.EMBEDDINGS, Answer.POOLING})
-"""Answers that may come as bare numbers (vLLM: `encoding_format` `bytes` and `bytes_only`)."""
+_NUMBERS = ("application/octet-stream",)
+PACKABLE = {
+    Answer.EMBEDDINGS: _NUMBERS,
+    Answer.POOLING: _NUMBERS,
+    Answer.TRANSCRIPT: ("text/plain", "text/vtt", "text/srt", "application/x-subrip"),
+}
+"""Answers that need not be JSON, by the media types that they then have.
+
+Bare numbers (vLLM: `encoding_format` `bytes` and `bytes_only`); text and subtitles (OpenAI: `response_format` `text`,
+`vtt` and `srt`).
+"""
 
 _PACKED = frozenset({b"content-type", b"metadata"})
 
 
 def packed_headers(answer: Answer, headers: Headers) -> Headers | None:
-    """What describes an answer that comes as bare numbers.
+    """What describes an answer that is no JSON.
 
     headers: of the answer, names in lower case. None: it is JSON, or should be.
     """
-    if answer not in PACKABLE:
+    kinds = PACKABLE.get(answer)
+    if kinds is None:
         return None
-    kind = dict(headers).get(b"content-type", b"")
-    if not kind.lower().startswith(b"application/octet-stream"):
+    kind = dict(headers).get(b"content-type", b"").decode("latin-1")
+    if not kind.lower().startswith(kinds):
         return None
     return [(name, value) for name, value in headers if name in _PACKED]
 
 
-def read_packed(headers: Headers) -> Sized:
+def read_packed(answer: Answer, headers: Headers, body: bytes) -> Sized:
     """Such an answer: its usage stands in the header `metadata`, or nowhere."""
+    if answer is Answer.TRANSCRIPT:
+        return Sized(ok=True, text_bytes=len(body))
     metadata = decoded(dict(headers).get(b"metadata", b""))
     usage = metadata.get("usage") if isinstance(metadata, dict) else None
     reading = Reading(usage=UNKNOWN) if usage is None else counts.pooled(usage)
@@ -225,6 +238,13 @@ def _response_reasons(fields: Fields) -> list[Any]:
     return [reason or fields.get("status")]
 
 
+def _heard(fields: Fields) -> Any:
+    """A verbose transcript has no usage, but says how long the audio is."""
+    if "usage" in fields or "duration" not in fields:
+        return fields.get("usage")
+    return {"type": "duration", "seconds": fields["duration"]}
+
+
 _KINDS = {
     Answer.CHAT: _Kind(
         holds=_list_of("choices", "message"),
@@ -249,6 +269,12 @@ _KINDS = {
         reasons=lambda fields: [fields.get("stop_reason")],
         said=lambda fields: fields["content"],
         usage=counts.anthropic,
+    ),
+    Answer.TRANSCRIPT: _Kind(
+        holds=lambda fields: isinstance(fields.get("text"), str),
+        said=lambda fields: fields["text"],
+        used=_heard,
+        usage=counts.transcribed,
     ),
     Answer.EMBEDDINGS: _Kind(holds=_list_of("data", "embedding")),
     Answer.SCORE: _Kind(holds=_list_of("data", "score")),

@@ -34,7 +34,8 @@ IDLE_MAX = 1024
 _CHUNK_MAX = 4096
 """Content of a chunk that is offered as it is."""
 
-_BODY_HEAD = b"content-type: application/json\r\ncontent-length: "
+_LENGTH = b"content-length: "
+_BODY_HEAD = b"content-type: application/json\r\n" + _LENGTH
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -188,7 +189,8 @@ class Upstream:
     ) -> Attempt:
         """Start an attempt; never fails: what goes wrong is told to the exchange.
 
-        method: any but HEAD. headers: x-request-id and traceparent; the rest are ours. An empty body is none.
+        method: any but HEAD. headers: x-request-id and traceparent; the rest are ours. An empty body is none; one that
+        is not JSON has its content-type as the last of `headers`.
         """
         assert self._closed is None
         attempt = Attempt(exchange, self._request(method, path, headers, body))
@@ -232,7 +234,8 @@ class Upstream:
             assert b"\n" not in value
             parts += (name, b": ", value, b"\r\n")
         if body:
-            parts += (_BODY_HEAD, b"%d\r\n\r\n" % len(body), body)
+            typed = bool(headers) and headers[-1][0] == b"content-type"
+            parts += (_LENGTH if typed else _BODY_HEAD, b"%d\r\n\r\n" % len(body), body)
         else:
             parts.append(b"\r\n")
         return b"".join(parts)

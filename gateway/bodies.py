@@ -7,6 +7,7 @@ and dropped until its end or the bound has come; only then is it unpacked into o
 import zlib
 from collections.abc import Mapping
 
+from gateway import multipart
 from gateway.errors import BodyTooLarge, EncodingUnknown, InvalidRequest, WrongMediaType
 
 AT_ONCE_BYTES_MAX = 1024 * 1024
@@ -27,6 +28,16 @@ def check(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
     kind = headers.get(b"content-type", b"application/json")
     if kind != b"application/json":
         _check_kind(kind)
+    _check_size(headers, bytes_max)
+
+
+def check_form(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
+    """The same for a form. Raises WrongMediaType, BodyTooLarge; InvalidRequest: there is no boundary."""
+    multipart.boundary_of(headers.get(b"content-type", b""))
+    _check_size(headers, bytes_max)
+
+
+def _check_size(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
     if b"content-encoding" in headers:
         is_packed(headers)
     length = headers.get(b"content-length", b"")

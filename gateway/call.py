@@ -442,7 +442,8 @@ class Call:
     def _sized_end(self, _event: End | Whole, now_ns: int) -> Actions:
         body = b"".join(self._body)
         packed = self._packed
-        answer = read_sized(self.facts.operation.answer, body) if packed is None else read_packed(packed)
+        kind = self.facts.operation.answer
+        answer = read_sized(kind, body) if packed is None else read_packed(kind, packed, body)
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
         self._tally.served = True

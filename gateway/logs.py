@@ -43,6 +43,8 @@ def set_up(stream: TextIO, *, level: int = logging.INFO, **facts: Any) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # It warns of each malformed body, which is its sender's to know, and quotes from it.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 
 class _Lines(logging.Formatter):

@@ -26,6 +26,7 @@ from gateway.call import Call
 from gateway.config import Bounds
 from gateway.errors import GatewayError
 from gateway.events import Headers
+from gateway.forms import FormAsk, read_form_ask
 from gateway.operations import OPERATIONS, Operation
 from gateway.plain import PlainClient, read_body
 from gateway.relay import Client, Relay, Services
@@ -111,7 +112,8 @@ class OpenAIApi:
             headers.get(b"authorization"), headers.get(b"x-api-key")
         )
         principal.require("inference")
-        bodies.check(headers, self.body_bytes_max)
+        check = bodies.check_form if visit.operation.form else bodies.check
+        check(headers, self.body_bytes_max)
 
     def begin(self, visit: "Visit", body: bytes, client: Client) -> Relay:
         """Everything else before admission. returns: the call, not started yet. Raises GatewayError."""
@@ -122,7 +124,11 @@ class OpenAIApi:
             raise errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
         received_ns = services.clock()
         wall_offset_ns = time.time_ns() - received_ns
-        ask = read_ask(body, visit.operation)
+        ask: Ask | FormAsk
+        if visit.operation.form:
+            ask = read_form_ask(body, visit.headers[b"content-type"], visit.operation)
+        else:
+            ask = read_ask(body, visit.operation)
         served = self._models.get(ask.model)
         if served is None:
             raise errors.ModelNotFound(f"the model {_shown(ask.model)} does not exist here", param="model")
@@ -162,7 +168,7 @@ class OpenAIApi:
         )
         return Relay(services, Call(facts, plan, served.limits), request, client)
 
-    def _plan(self, served: ServedModel, ask: Ask, now_ns: int) -> routing.Plan:
+    def _plan(self, served: ServedModel, ask: Ask | FormAsk, now_ns: int) -> routing.Plan:
         plan = self._targets.plan(served, ask.max_tokens, now_ns)
         if plan.able:
             return plan

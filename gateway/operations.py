@@ -12,13 +12,17 @@ import msgspec
 from backends.answers import Answer
 from gateway.errors import Shape
 
+INCLUDE_USAGE_FIELD = "stream_include_usage"
+"""What `stream_options.include_usage` is called in a form."""
+
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One path of the API that is served by a model, and the few fields of its requests that are acted on.
 
     name: as records and metrics call it. answer: how its answers are read. streams: `stream` asks for a stream.
-    usage_option: a stream tells its usage only if `stream_options.include_usage` asks for it. choices: `n` says how
-    many answers there are. lengths: what bounds the answer, in tokens; the first that is given wins. errors: how its
+    form: its bodies are forms (multipart/form-data), not JSON. usage_option: a stream tells its usage only if
+    `stream_options.include_usage`, of a form `stream_include_usage`, asks for it. choices: `n` says how many answers
+    there are. lengths: what bounds the answer, in tokens; the first that is given wins. errors: how its
     errors are worded. headers: names of the client's that go on to the backend. acted_on: the keys of all these,
     which may stand once only (derived).
     """
@@ -27,6 +31,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     answer: Answer
     streams: bool = False
+    form: bool = False
     usage_option: bool = False
     choices: bool = False
     lengths: tuple[str, ...] = ()
@@ -35,7 +40,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     acted_on: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        used = {"stream": self.streams, "stream_options": self.usage_option, "n": self.choices}
+        usage = INCLUDE_USAGE_FIELD if self.form else "stream_options"
+        used = {"stream": self.streams, usage: self.usage_option, "n": self.choices}
         names = {"model", *self.lengths, *(name for name, is_used in used.items() if is_used)}
         msgspec.structs.force_setattr(self, "acted_on", frozenset(names))
 
@@ -86,6 +92,17 @@ def _operations() -> Iterable[Operation]:
         errors=Shape.ANTHROPIC,
         headers=_ANTHROPIC,
     )
+    for name in ("transcriptions", "translations"):
+        yield Operation(
+            name=name,
+            path=f"/v1/audio/{name}",
+            answer=Answer.TRANSCRIPT,
+            streams=True,
+            form=True,
+            usage_option=True,
+            lengths=("max_completion_tokens",),
+            headers=(b"content-type",),
+        )
     yield Operation(name="embeddings", path="/v1/embeddings", answer=Answer.EMBEDDINGS)
     yield Operation(name="tokenize", path="/tokenize", answer=Answer.TOKENS)
     yield Operation(name="detokenize", path="/detokenize", answer=Answer.TEXT)

@@ -19,6 +19,7 @@ from gateway import errors
 from gateway import events as machine
 from gateway.bounds import LoopLag
 from gateway.call import Call
+from gateway.forms import FormAsk, splice_form
 from gateway.queueing import Seats, Ticket
 from gateway.routing import Target
 from gateway.wire import Ask, splice
@@ -53,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     headers: machine.Headers
     body: bytes
-    ask: Ask
+    ask: Ask | FormAsk
 
 
 class Client(Protocol):
@@ -222,9 +223,10 @@ class Relay:
     def _body(self, target: Target) -> bytes:
         ask = self._request.ask
         model = None if target.served_model == ask.model else target.served_model
-        return splice(
-            self._request.body, ask, model=model, include_usage=ask.stream and not ask.include_usage
-        )
+        include_usage = ask.stream and not ask.include_usage
+        if isinstance(ask, FormAsk):
+            return splice_form(self._request.body, ask, model=model, include_usage=include_usage)
+        return splice(self._request.body, ask, model=model, include_usage=include_usage)
 
     def _abort(self, _action: machine.Abort) -> None:
         if self._attempt is not None:

@@ -109,10 +109,13 @@ class Tally:
         self.usage = settled.usage
         self.mended += settled.flags
 
-    def _prompt_estimate(self) -> int:
+    def _prompt_estimate(self) -> int | None:
         assert self.target is not None
-        if not self.facts.operation.answer.costs_tokens:
+        answer = self.facts.operation.answer
+        if not answer.costs_tokens:
             return 0
+        if not answer.reads_text:
+            return None
         return settling.prompt_estimate(self.facts.body_bytes, self.target.max_model_len)
 
     def end_attempt(self, outcome: AttemptOutcome, error: str | None, now_ns: int) -> None:

@@ -62,11 +62,12 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of one API: what it asks for, and how it is answered. model: None is any."""
+    """The body of one API: what it asks for, and how it is answered. model: None is any. is_form: it is no JSON."""
 
     model: str | None = None
 
     id_prefix: ClassVar[str]
+    is_form: ClassVar[bool] = False
     id_of_request: ClassVar[bool] = True
     """The request's `x-request-id` becomes part of the answer's id."""
 

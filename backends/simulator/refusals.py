@@ -7,6 +7,7 @@ as an unknown field has none in vLLM.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -39,6 +40,14 @@ def read(body: bytes, body_type: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _parse(body)
         raise _unreadable() from error  # JSON to one parser and not to the other: NaN, half a surrogate pair
+
+
+def take(fields: Mapping[str, object], body_type: type[T]) -> T:
+    """A body of a form's fields, whose values are texts or files. Raises Refused."""
+    try:
+        return msgspec.convert(fields, body_type, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid(fields, str(error)) from error
 
 
 def bad_request(message: str) -> Refused:

@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import uvloop
 
-from backends.simulator import answers, faults, profiles, refusals
+from backends.simulator import answers, faults, profiles, refusals, uploads
 from backends.simulator.answers import Heading
+from backends.simulator.apis.audio import TranscriptionBody, TranslationBody
 from backends.simulator.apis.chat import ChatBody
 from backends.simulator.apis.completions import CompletionBody
 from backends.simulator.apis.messages import CountTokensBody, MessagesBody
@@ -48,6 +49,8 @@ APIS: Mapping[str, type[Body]] = {
     "/v1/responses": ResponsesBody,
     "/v1/messages": MessagesBody,
     "/v1/messages/count_tokens": CountTokensBody,
+    "/v1/audio/transcriptions": TranscriptionBody,
+    "/v1/audio/translations": TranslationBody,
     "/v1/embeddings": EmbeddingsBody,
     "/pooling": PoolingBody,
     "/classify": ClassifyBody,
@@ -142,11 +145,15 @@ class Simulator:
         call.begin()
 
     def _read(self, request: Request, body_type: type[Body], entry: Entry) -> tuple[Body, Ask]:
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
+        content_type = request.headers.get("content-type", "")
+        wanted = "multipart/form-data" if body_type.is_form else "application/json"
+        if content_type.partition(";")[0].strip().lower() != wanted:
+            message = f"1 validation error:\n  Unsupported Media Type: Only '{wanted}' is allowed"
             raise Refused(400, message, refusals.INVALID)
-        body = refusals.read(request.body, body_type)
+        if body_type.is_form:
+            body = refusals.take(uploads.read_form(request.body, content_type), body_type)
+        else:
+            body = refusals.read(request.body, body_type)
         entry.model, entry.stream = body.model, body.streams
         return body, body.ask(self._served)
 
