@@ -51,13 +51,15 @@ def _operation(operation: Operation, models: Sequence[str]) -> Json:
         described["text/event-stream"] = {"schema": {"type": "string"}}
     if operation.answer in PACKABLE:
         described["application/octet-stream"] = {"schema": {"type": "string"}}
+    if operation.form:
+        described["text/plain"] = {"schema": {"type": "string"}}
     failed = _json(_ERRORS[operation.errors])
     return {
         "operationId": operation.path.strip("/").replace("/", "_"),
         "summary": operation.name,
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": _body(operation, models)}},
+            "content": {_media(operation): {"schema": _body(operation, models)}},
         },
         "responses": {
             "200": {"description": "The model server's answer, as it came.", "content": described},
@@ -67,12 +69,32 @@ def _operation(operation: Operation, models: Sequence[str]) -> Json:
     }
 
 
+def _media(operation: Operation) -> str:
+    return "multipart/form-data" if operation.form else "application/json"
+
+
 def _body(operation: Operation, models: Sequence[str]) -> Json:
     """What is acted on of a body; whatever else it has goes on."""
     name_length = {"minLength": 1, "maxLength": wire.MODEL_CHARACTERS_MAX}
     fields: Json = {"model": {"type": "string", **name_length, "examples": list(models)}}
     fields |= {name: _FIELDS.get(name, _LENGTH) for name in sorted(operation.acted_on - {"model"})}
+    if operation.form:
+        return _form(fields)
     return {"type": "object", "required": ["model"], "properties": fields, "additionalProperties": True}
+
+
+def _form(fields: Json) -> Json:
+    """The same as a form, which has no null; its file is what the server needs of it."""
+    for name, field in fields.items():
+        if isinstance(field["type"], list):
+            fields[name] = field | {"type": field["type"][0]}
+    fields["file"] = {"type": "string", "contentMediaType": "application/octet-stream"}
+    return {
+        "type": "object",
+        "required": ["file", "model"],
+        "properties": fields,
+        "additionalProperties": True,
+    }
 
 
 _LENGTH: Json = {"type": ["integer", "null"], "minimum": wire.LENGTH_MIN, "maximum": wire.LENGTH_MAX}
@@ -80,6 +102,7 @@ _FLAG: Json = {"type": ["boolean", "null"]}
 _FIELDS: dict[str, Json] = {
     "stream": _FLAG,
     "stream_options": {"type": ["object", "null"], "properties": {"include_usage": _FLAG}},
+    "stream_include_usage": _FLAG,
     "n": {"type": ["integer", "null"], "minimum": 1, "maximum": wire.N_MAX},
 }
 

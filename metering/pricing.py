@@ -251,7 +251,10 @@ def explain(reason: str, *, model: str, backend: str, instance_type: str | None 
         case Unpriced.SLOTS_UNKNOWN:
             return f"set {where}.slots to its max_num_seqs (with --backend: --slots N), or {card}"
         case Unpriced.USAGE_UNKNOWN:
-            return "the backend sent no token counts: the answer was cut short before its usage"
+            return (
+                "the backend sent no token counts: the answer was cut short before its usage, or is a transcript, "
+                "which has none; without a rate card its slot time is priced"
+            )
         case Unpriced.SLOT_TIME_UNKNOWN:
             return "the time for which the call held a slot is not known"
         case _:

@@ -39,7 +39,7 @@ def test_the_recorded_server_has_every_path() -> None:
     answered = set()
     for directory in captures.SUITES.values():
         answered |= {e["path"] for e in captures.index(directory).values() if e["status"] == 200}
-    assert set(OPERATIONS) <= answered
+    assert {path for path, operation in OPERATIONS.items() if not operation.form} <= answered
 
 
 def test_recorded_requests_are_understood() -> None:
