@@ -86,3 +86,28 @@ def test_a_request_has_at_least_one_token_and_no_more_than_its_backend_holds(
     body_bytes: int, max_model_len: int | None, tokens: int
 ) -> None:
     assert prompt_estimate(body_bytes, max_model_len) == tokens
+
+
+@pytest.mark.parametrize(
+    ("seen", "settled"),
+    [
+        (Seen(usage(3004, 6), True, 6), usage(3004, 6)),
+        (Seen(UNKNOWN, False, 4), usage(None, 4, COUNTED)),
+        (Seen(UNKNOWN, False, 0), usage(None, 0, ESTIMATED)),
+        (Seen(usage(3004, 2), False, 4), usage(3004, 4, COUNTED)),
+        (Seen(usage(None, 6), True, 4), usage(None, 6)),
+    ],
+)
+def test_a_stream_about_something_that_is_no_text_has_no_estimate_of_a_prompt(
+    seen: Seen, settled: Usage
+) -> None:
+    assert of_stream(seen, None) == Settled(usage=settled)
+
+
+def test_nor_has_an_answer_of_that_kind() -> None:
+    seconds = Usage(other={"audio_s": 6}, source=REPORTED)
+    assert of_sized(Seen(seconds, text_bytes=99), None) == Settled(usage=seconds)
+    assert of_sized(Seen(UNKNOWN, text_bytes=99), None) == Settled(usage=usage(None, 25, ESTIMATED))
+    invalid = Settled(usage=usage(None, 25, ESTIMATED), flags=("usage_invalid",))
+    assert of_sized(Seen(UNKNOWN, text_bytes=99, usage_invalid=1), None) == invalid
+    assert of_nothing(None) == Settled(usage=UNKNOWN)

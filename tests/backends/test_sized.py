@@ -70,7 +70,70 @@ def test_recorded_answers_are_read_with_their_counts() -> None:
             assert answer.usage.completion_tokens == made
         assert (answer.finish_reasons == ()) is (not kind.generates)
         seen.add(kind)
-    assert seen == set(Answer)
+    assert seen == set(Answer) - {Answer.TRANSCRIPT}
+
+
+def seconds(number: int) -> Usage:
+    return Usage(other={"audio_s": number}, source=UsageSource.REPORTED)
+
+
+@pytest.mark.parametrize(
+    ("value", "usage", "invalid", "text_bytes"),
+    [
+        ({"text": "hé", "usage": {"type": "duration", "seconds": 6}}, seconds(6), 0, 3),
+        ({"text": "", "usage": {"type": "duration", "seconds": 5.2}}, seconds(6), 0, 0),
+        ({"text": "", "usage": {"type": "duration", "seconds": 0}}, seconds(0), 0, 0),
+        ({"text": "a", "duration": 5.3, "segments": [{"text": "a"}]}, seconds(6), 0, 1),  # verbose_json
+        ({"text": "a", "duration": 5.3, "usage": {"type": "duration", "seconds": 7}}, seconds(7), 0, 1),
+        ({"text": "a", "duration": "5.300000190734863"}, UNKNOWN, 1, 1),
+        ({"text": "a", "duration": -1}, UNKNOWN, 1, 1),
+        ({"text": "a", "usage": {"type": "duration", "seconds": True}}, UNKNOWN, 1, 1),
+        ({"text": "a", "usage": {"type": "duration"}}, UNKNOWN, 1, 1),
+        ({"text": "a", "usage": {"type": "duration", "seconds": 1e10}}, UNKNOWN, 1, 1),
+        ({"text": "abcd"}, UNKNOWN, 0, 4),  # a translation
+        (
+            {
+                "text": "a",
+                "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 45, "total_tokens": 59},
+            },
+            Usage(prompt_tokens=14, completion_tokens=45, source=UsageSource.REPORTED),
+            0,
+            0,
+        ),
+    ],
+)
+def test_a_transcript_tells_seconds_or_tokens_or_nothing(
+    value: dict[str, Any], usage: Usage, invalid: int, text_bytes: int
+) -> None:
+    answer = read_sized(Answer.TRANSCRIPT, json.dumps(value).encode())
+    assert answer == Sized(ok=True, usage=usage, usage_invalid=invalid, text_bytes=text_bytes)
+
+
+@pytest.mark.parametrize(
+    "value", [{"text": None}, {"text": ["a"]}, {"usage": {"type": "duration", "seconds": 6}}]
+)
+def test_a_transcript_has_a_text(value: dict[str, Any]) -> None:
+    assert not read_sized(Answer.TRANSCRIPT, json.dumps(value).encode()).ok
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "packed"),
+    [
+        (Answer.TRANSCRIPT, b"text/plain; charset=utf-8", True),
+        (Answer.TRANSCRIPT, b"text/vtt", True),
+        (Answer.TRANSCRIPT, b"application/x-subrip", True),
+        (Answer.TRANSCRIPT, b"application/json", False),
+        (Answer.TRANSCRIPT, b"text/html", False),  # a page of some proxy
+        (Answer.TRANSCRIPT, b"application/octet-stream", False),
+        (Answer.EMBEDDINGS, b"text/plain", False),
+        (Answer.CHAT, b"text/plain", False),
+    ],
+)
+def test_a_transcript_may_be_bare_text(answer: Answer, kind: bytes, packed: bool) -> None:
+    headers = [(b"content-type", kind), (b"x", b"y")]
+    assert packed_headers(answer, headers) == ([(b"content-type", kind)] if packed else None)
+    if packed:
+        assert read_packed(answer, headers, b"12345") == Sized(ok=True, text_bytes=5)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +233,7 @@ def test_recorded_bare_numbers_are_described_by_a_header(name: str) -> None:
     described = packed_headers(KINDS[name], headers)
     assert described is not None
     assert [name for name, _ in described] == [b"metadata", b"content-type"]
-    assert read_packed(described) == Sized(
+    assert read_packed(Answer.EMBEDDINGS, described, b"") == Sized(
         ok=True, usage=Usage(prompt_tokens=2, completion_tokens=0, source=UsageSource.REPORTED)
     )
 
@@ -180,8 +243,8 @@ def test_bare_numbers_may_say_nothing_of_their_usage(metadata: bytes) -> None:
     headers = [(b"content-type", b"Application/octet-stream"), (b"metadata", metadata), (b"server", b"x")]
     described = packed_headers(Answer.EMBEDDINGS, headers if metadata else headers[:1])
     assert described == (headers[:2] if metadata else headers[:1])
-    assert read_packed(described) == Sized(ok=True)
-    assert read_packed([(b"metadata", b'{"usage":{}}')]).usage_invalid == 1
+    assert read_packed(Answer.EMBEDDINGS, described, b"") == Sized(ok=True)
+    assert read_packed(Answer.EMBEDDINGS, [(b"metadata", b'{"usage":{}}')], b"").usage_invalid == 1
 
 
 @pytest.mark.parametrize(

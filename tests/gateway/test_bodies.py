@@ -160,3 +160,31 @@ def test_nothing_but_errors_for_a_client_comes_of_any_bytes(data: bytes) -> None
         for unpack in (bodies.unpack_at_once, bodies.unpack):
             with contextlib.suppress(GatewayError):
                 unpack(packed, 1000)
+
+
+FORM = b"multipart/form-data; boundary=a"
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {b"content-length": b"5"}, encoded(b"gzip"), {b"content-length": b"x"}]
+)
+def test_a_form_is_read(headers: dict[bytes, bytes]) -> None:
+    bodies.check_form({b"content-type": FORM} | headers, 5)
+
+
+@pytest.mark.parametrize(
+    ("headers", "error"),
+    [
+        ({}, WrongMediaType),
+        ({b"content-type": b"application/json"}, WrongMediaType),
+        ({b"content-type": b"multipart/form-data"}, InvalidRequest),
+        ({b"content-type": FORM, b"content-length": b"6"}, BodyTooLarge),
+        ({b"content-type": FORM} | encoded(b"br"), EncodingUnknown),
+    ],
+)
+def test_what_is_no_form_or_too_long_is_refused_by_the_head(
+    headers: dict[bytes, bytes], error: type[GatewayError]
+) -> None:
+    with pytest.raises(error) as raised:
+        bodies.check_form(headers, 5)
+    assert type(raised.value) is error

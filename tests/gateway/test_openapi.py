@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from gateway import errors, openapi
 from gateway.errors import InvalidRequest, Shape
+from gateway.forms import read_form_ask
 from gateway.operations import OPERATIONS, Operation
 from gateway.wire import read_ask
+from tests.support import audio
 
 DOCUMENT = openapi.document("1.2.3", ["m1"])
 
@@ -23,7 +25,7 @@ def schema_of(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def body_schema(operation: Operation) -> dict[str, Any]:
-    body = DOCUMENT["paths"][operation.path]["post"]["requestBody"]["content"]["application/json"]
+    (body,) = DOCUMENT["paths"][operation.path]["post"]["requestBody"]["content"].values()
     return dict(body["schema"])
 
 
@@ -39,7 +41,9 @@ def test_every_operation_is_in_it_under_a_name_of_its_own() -> None:
     assert len({method["operationId"] for method in methods}) == len(methods)
     for path, operation in OPERATIONS.items():
         schema = body_schema(operation)
-        assert schema["properties"].keys() == operation.acted_on
+        assert schema["properties"].keys() - {"file"} == operation.acted_on
+        assert ("file" in schema["required"]) is operation.form
+        assert ("multipart/form-data" in posted[path]["requestBody"]["content"]) is operation.form
         assert schema["properties"]["model"]["examples"] == ["m1"]
         answers = posted[path]["responses"]
         assert ("text/event-stream" in answers["200"]["content"]) is operation.streams
@@ -69,7 +73,7 @@ VALUES = st.none() | st.booleans() | st.integers(-2, 200) | st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.data(), st.sampled_from(list(OPERATIONS.values())))
+@given(st.data(), st.sampled_from([operation for operation in OPERATIONS.values() if not operation.form]))
 def test_it_says_of_a_body_what_the_code_says(data: st.DataObject, operation: Operation) -> None:
     names = st.sampled_from([*sorted(operation.acted_on), "messages", "n", "stream", "x"])
     body = {"model": "m1"} | data.draw(st.dictionaries(names, VALUES, max_size=4))
@@ -78,6 +82,39 @@ def test_it_says_of_a_body_what_the_code_says(data: st.DataObject, operation: Op
     fits = jsonschema.Draft202012Validator(body_schema(operation)).is_valid(body)
     try:
         read_ask(json.dumps(body).encode(), operation)
+    except InvalidRequest:
+        assert not fits
+    else:
+        assert fits
+
+
+FORM_VALUES: dict[str, list[object]] = {
+    "stream": [True, False, "x", 2],
+    "stream_include_usage": [True, False, "x"],
+    "max_completion_tokens": [0, 7, 2**53, 2**53 + 1, -1, "x"],
+    "model": ["m1", "x" * 256, "x" * 257, ""],
+    "x": ["", "x"],
+}
+
+
+@given(
+    st.fixed_dictionaries(
+        {}, optional={name: st.sampled_from(values) for name, values in FORM_VALUES.items()}
+    )
+)
+def test_it_says_of_a_form_what_the_code_says(fields: dict[str, object]) -> None:
+    """Values of a form are written as text: a string, or JSON (OpenAPI 3.1, Encoding Object)."""
+    operation = OPERATIONS["/v1/audio/translations"]
+    fits = jsonschema.Draft202012Validator(body_schema(operation)).is_valid(fields | {"file": "RIFF"})
+    texts = [
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in fields.items()
+    ]
+    body = audio.form(*((name, text.encode()) for name, text in texts))
+    if not texts:
+        body = audio.form(("file", b"RIFF"))
+    try:
+        read_form_ask(body, audio.TYPE.encode(), operation)
     except InvalidRequest:
         assert not fits
     else:
