@@ -44,10 +44,11 @@ def read_form_ask(body: bytes, content_type: bytes, operation: Operation) -> For
         if max_tokens is None and name in texts:
             max_tokens, length = _count(texts[name], name), name
     stream = operation.streams and _flag(texts, "stream")
+    asked = not operation.usage_option or _flag(texts, INCLUDE_USAGE_FIELD)
     return FormAsk(
         model=_model(texts.get("model")),
         stream=stream,
-        include_usage=stream and (not operation.usage_option or _flag(texts, INCLUDE_USAGE_FIELD)),
+        include_usage=stream and asked,
         max_tokens=max_tokens,
         length=length,
         keys=_ignorable(form),

@@ -222,11 +222,18 @@ def check_unrecorded(w: Stage, api: Api) -> None:
 def check_bill(w: Stage, line: record.CallRecord) -> None:
     """Billed is what the last backend has sent, and the prompt; nothing, where nothing was served."""
     usage = line.usage
-    if usage.source is UsageSource.UNKNOWN:
+    if usage.source is UsageSource.UNKNOWN and line.unpriced_reason is None:
         assert line.cost_pusd == 0
         return
     assert line.outcome not in (Outcome.SHED, Outcome.REFUSED)
-    assert line.cost_pusd == usage.prompt_tokens + usage.completion_tokens
+    if usage.prompt_tokens is None:  # it has no estimate where the request is no text
+        assert line.operation == "transcriptions"
+        assert (line.cost_pusd, line.unpriced_reason) == (None, "usage_unknown")
+    else:
+        assert line.cost_pusd == usage.prompt_tokens + usage.completion_tokens
+    if usage.completion_tokens is None:
+        assert usage.other in (None, {"audio_s": 6})
+        return
     sent = w.sent[w.connects[-1]]
     if usage.source is UsageSource.REPORTED:
         assert b'"usage":{' in sent

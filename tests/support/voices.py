@@ -1,6 +1,7 @@
 """Small good answers of each API that streams, every token of which names who said it; and how their ends look.
 
-Usage is 10 and TOKENS in each. Imports nothing of the product: what a client would see is judged by these.
+Usage is 10 and TOKENS in each; but a whole transcript tells seconds. Imports nothing of the product: what a client
+would see is judged by these.
 """
 
 import dataclasses
@@ -110,6 +111,28 @@ def _response(voice: str) -> bytes:
     return encoded({"id": "r1", "status": "completed", "output": output, "usage": RESPONSE_USAGE})
 
 
+# -- transcripts, of two windows
+
+
+def _heard(text: str, **finish: str) -> bytes:
+    return data({"id": "t1", "choices": [{"delta": {"content": text}} | finish]})
+
+
+def _transcript_stream(voice: str, padding: str) -> list[bytes]:
+    first, *more = [token(voice, number, padding) for number in range(TOKENS)]
+    windows = [
+        _heard(first),
+        _heard("", finish_reason="stop"),
+        *map(_heard, more),
+        _heard("", finish_reason="stop"),
+    ]
+    return [*windows, data({"id": "t1", "choices": [], "usage": CHAT_USAGE}), b"data: [DONE]\n\n"]
+
+
+def _transcript(voice: str) -> bytes:
+    return encoded({"text": f"<{voice}>", "usage": {"type": "duration", "seconds": 6}})
+
+
 DIED = {"message": "died at 10.0.0.5", "type": "server_error"}
 
 APIS = (
@@ -136,5 +159,13 @@ APIS = (
         error=named({"type": "response.failed", "response": {"status": "failed", "error": DIED}}),
         is_end=lambda event: event.type == "response.completed",
         is_error=lambda event: event.type == "error",
+    ),
+    Api(
+        path="/v1/audio/transcriptions",
+        streamed=_transcript_stream,
+        whole=_transcript,
+        error=data({"error": DIED}),
+        is_end=lambda event: event.done,
+        is_error=lambda event: event.data.startswith('{"error"'),
     ),
 )
