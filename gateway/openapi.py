@@ -49,10 +49,8 @@ def _operation(operation: Operation, models: Sequence[str]) -> Json:
     described = {"application/json": {"schema": {"type": "object"}}}
     if operation.streams:
         described["text/event-stream"] = {"schema": {"type": "string"}}
-    if operation.answer in PACKABLE:
-        described["application/octet-stream"] = {"schema": {"type": "string"}}
-    if operation.form:
-        described["text/plain"] = {"schema": {"type": "string"}}
+    for media in PACKABLE.get(operation.answer, ()):
+        described[media] = {"schema": {"type": "string"}}
     failed = _json(_ERRORS[operation.errors])
     return {
         "operationId": operation.path.strip("/").replace("/", "_"),
