@@ -484,8 +484,13 @@ class _Connection(asyncio.Protocol):
         """The answer has come to its end: keep the connection, if it is in order."""
         attempt._connection = None
         transport = self._transport
-        sent = transport.get_write_buffer_size() == 0  # an answer may come before the request is out
-        if clean and sent and self._keep_alive and not self._excess and not transport.is_closing():
+        if (
+            clean
+            and self._keep_alive
+            and not self._excess
+            and not transport.get_write_buffer_size()  # an answer may come before the request is out
+            and not transport.is_closing()
+        ):
             self._attempt = None
             self._reused = True
             if not self._reading:

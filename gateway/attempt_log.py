@@ -33,7 +33,7 @@ class AttemptLog:
                 if attempt.outcome in _FAILED:
                     self._say(line, attempt)
 
-    def turn(self, _seq: int) -> None:
+    def turn(self, _seq: int, _leaf: str) -> None:
         """Nothing waits for the turn's end."""
 
     def _say(self, call: CallRecord, attempt: AttemptRecord) -> None:

@@ -362,18 +362,15 @@ class DirectProtocol(HttpToolsProtocol):
 
     def open(self, status: int, headers: machine.Headers) -> None:
         """Its head; it leaves with the first bytes of the body."""
-        self._chunked = True
-        parts = [STATUS_LINE[status], self.door.default_headers(self.server_state.default_headers)]
-        for name, value in headers:
-            if name == b"content-length":
-                self._chunked = False
-            parts += (name, b": ", value, b"\r\n")
-        if self._chunked:
-            parts.append(b"transfer-encoding: chunked\r\n")
-        if not self._keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        self._head = b"".join(parts)
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        self._chunked = b"content-length: " not in lines
+        self._head = b"%b%b%b%b%b\r\n" % (
+            STATUS_LINE[status],
+            self.door.default_headers(self.server_state.default_headers),
+            lines,
+            b"transfer-encoding: chunked\r\n" if self._chunked else b"",
+            b"" if self._keep_alive else b"connection: close\r\n",
+        )
         self.write_chunk = None
 
     def write(self, data: bytes) -> None:

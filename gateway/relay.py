@@ -79,8 +79,8 @@ class Relay:
     """One call on its way through this worker."""
 
     __slots__ = (
-        "_attempt", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_sealing", "_services",
-        "_ticket", "call",
+        "_attempt", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_sealing", "_seated",
+        "_services", "_ticket", "call",
     )  # fmt: skip
 
     def __init__(self, services: Services, call: Call, request: Request, client: Client) -> None:
@@ -89,6 +89,8 @@ class Relay:
         self._request = request
         self._client = client
         self._ticket = Ticket(call.facts.model, self._granted)
+        self._seated = call.facts.operation.answer.costs_tokens
+        """Seats are of a server's batch; its tokenizer works beside that."""
         self._events: collections.deque[machine.Event] = collections.deque()
         self._busy = False
         self._attempt: Attempt | None = None
@@ -130,9 +132,12 @@ class Relay:
         self._busy = True
         call, clock, events = self.call, self._services.clock, self._events
         try:
-            self._act(call.handle(event, clock()))
-            while events:
-                self._act(call.handle(events.popleft(), clock()))
+            while True:
+                for action in call.handle(event, clock()):
+                    ACTIONS[type(action)](self, action)
+                if not events:
+                    break
+                event = events.popleft()
         except Exception as error:  # noqa: BLE001  our own mistake must still end in one record and a free seat
             events.clear()
             log(logger, logging.ERROR, "fault in a call", call_id=call.facts.call_id, error=repr(error))
@@ -187,17 +192,12 @@ class Relay:
         self._services.recorder.append(self)
 
     def _ask(self, action: machine.Ask) -> None:
-        if not self._needs_seat:
+        if not self._seated:
             self.feed(machine.Granted(backend=action.wants[0]))
             return
         backend = self._services.seats.ask(self._ticket, action.wants)
         if backend is not None:
             self.feed(machine.Granted(backend=backend))
-
-    @property
-    def _needs_seat(self) -> bool:
-        """Seats are of a server's batch; its tokenizer works beside that."""
-        return self.call.facts.operation.answer.costs_tokens
 
     def _leave(self, _action: machine.Leave) -> None:
         self._services.seats.leave(self._ticket)
@@ -233,7 +233,7 @@ class Relay:
             self._attempt.abort()
 
     def _release(self, action: machine.Release) -> None:
-        if not self._needs_seat:
+        if not self._seated:
             return
         waiting = self._services.seats.release(action.backend)
         if waiting is not None:

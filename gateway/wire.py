@@ -2,8 +2,9 @@
 
 The body goes on byte for byte but for the spans that are replaced. Two parsers could take different ones of
 two equal keys, so a second of a key that we act on is refused, however it is spelt. That there is none is mostly
-seen from lengths alone: the members that were read, with no space between them, make up the whole body, or leave
-no room for another. Where there is room the text is looked at.
+seen at little cost: a short body holds each name once, and no escape that could spell it otherwise; of a longer one
+the members that were read, with no space between them, make up the whole, or leave no room for another. Where that
+does not say so the text is looked at.
 """
 
 import itertools
@@ -15,7 +16,7 @@ import msgspec
 
 from backends import dialects
 from gateway.errors import InvalidRequest
-from gateway.operations import Operation
+from gateway.operations import OPERATIONS, Operation
 
 N_MAX = 128
 LENGTH_MIN, LENGTH_MAX = 0, 2**53
@@ -208,30 +209,20 @@ _INCLUDE_USAGE = frozenset({"include_usage"})
 _MEMBER_BYTES = 5
 """What a second member takes at least, beside its name: quotes, a colon, a digit, a comma."""
 
-_ESCAPE_BYTES = 5
-"""What it takes more if one character of its name is spelt with an escape."""
+_QUOTED = {name: b'"%b"' % name.encode() for one in OPERATIONS.values() for name in one.acted_on}
+_QUOTED |= {name: b'"%b"' % name.encode() for name in _INCLUDE_USAGE}
 
 
 def _check_once(text: bytes, values: Members, once: frozenset[str], *, inside: str) -> None:
     """Raises InvalidRequest if a key of `once` stands twice in an object. values: as decoded from it."""
-    over = len(text) - _compact_bytes(values)
-    if over > _MEMBER_BYTES and not _surely_once(text, once & values.keys(), over):
+    if len(text) <= SEARCHED_BYTES_MAX and b"\\u" not in text:
+        for name in once:
+            if name in values and text.count(_QUOTED[name]) != 1:
+                break
+        else:
+            return
+    if len(text) - _compact_bytes(values) > _MEMBER_BYTES:
         _spans(text, values, once, inside=inside)
-
-
-def _surely_once(text: bytes, names: Set[str], over: int) -> bool:
-    """Is it certain, at little cost, that none of these keys stands twice? False: it is to be looked at.
-
-    over: bytes of the text that the members do not account for: a second one can only be there.
-    """
-    if len(text) > SEARCHED_BYTES_MAX:
-        return False
-    for name in names:
-        if over >= len(name) + _MEMBER_BYTES and text.count(b'"%b"' % name.encode()) != 1:
-            return False
-        if over >= len(name) + _MEMBER_BYTES + _ESCAPE_BYTES and b"\\u" in text:
-            return False
-    return True
 
 
 def _compact_bytes(values: Members) -> int:

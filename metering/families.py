@@ -442,10 +442,36 @@ class Histogram:
         self._edges = family.edges_ns
         self._sum = family.counts
 
-    def observe(self, ns: int, *labels: str) -> None:
-        first = self._first[labels]
-        self._values[first + bisect.bisect_left(self._edges, ns)] += 1
-        _add_wide(self._values, first + self._sum, ns)
+    def series(self, *labels: str) -> "Times":
+        return Times(self._first, self._values, labels, self._edges, self._sum)
+
+
+class Times:
+    """One series of a histogram; it appears when its first time comes."""
+
+    __slots__ = ("_at", "_edges", "_index", "_labels", "_sum", "_values")
+
+    def __init__(
+        self,
+        index: _Index,
+        values: "array.array[int]",
+        labels: tuple[str, ...],
+        edges: tuple[int, ...],
+        sum_: int,
+    ) -> None:
+        self._index = index
+        self._labels = labels
+        self._values = values
+        self._edges = edges
+        self._sum = sum_  # behind the counts
+        self._at = -1
+
+    def observe(self, ns: int) -> None:
+        at = self._at
+        if at < 0:
+            at = self._at = self._index[self._labels]
+        self._values[at + bisect.bisect_left(self._edges, ns)] += 1
+        _add_wide(self._values, at + self._sum, ns)
 
 
 def _add_wide(values: "array.array[int]", low: int, amount: int) -> None:
@@ -487,7 +513,6 @@ class Families:
         """Count one line. `call` and `refused` lines bear on metrics, the others do not."""
         if isinstance(line, CallRecord):
             self._count(line)
-            self._time(line)
         elif isinstance(line, Refused):
             self._calls.add(line.tenant or UNKNOWN, line.model or UNKNOWN, UNKNOWN, REFUSED)
             if (bound := BOUND_OF_REFUSAL.get(line.reason)) is not None:
@@ -522,26 +547,25 @@ class Families:
             self._attempts.add(attempt.backend, attempt.outcome._value_)
             if attempt.error is not None and (past := BOUND_OF_FAILURE.get(attempt.error)) is not None:
                 self._bounds.add(past.value)
-
-    def _time(self, call: CallRecord) -> None:
-        model, family = call.model, call.instance_family or UNKNOWN
         if call.ttft_ns is not None:
-            self._ttft.observe(call.ttft_ns, model, family)
+            bound.ttft.observe(call.ttft_ns)
         if call.tpot_ns is not None:
-            self._tpot.observe(call.tpot_ns, model, family)
+            bound.tpot.observe(call.tpot_ns)
         if call.queue_wait_ns is not None:
-            self._queue_wait.observe(call.queue_wait_ns, model)
+            bound.queue_wait.observe(call.queue_wait_ns)
             if call.dispatched_ns is not None and call.backend_ended_ns is not None:
                 before_ns = call.dispatched_ns - call.received_ns - call.queue_wait_ns
                 after_ns = call.finished_ns - call.backend_ended_ns
                 # A call that fell back may have queued again after its first dispatch: not below 0.
-                self._overhead.observe(max(0, before_ns) + max(0, after_ns))
+                bound.overhead.observe(max(0, before_ns) + max(0, after_ns))
 
 
 class _Bound:
     """The series that calls of one kind count into, found once."""
 
-    __slots__ = ("cached_prompt", "calls", "completion", "cost", "prompt")
+    __slots__ = (
+        "cached_prompt", "calls", "completion", "cost", "overhead", "prompt", "queue_wait", "tpot", "ttft",
+    )  # fmt: skip
 
     def __init__(
         self, families: Families, tenant: str, model: str, family: str | None, outcome: Outcome, source: str
@@ -552,6 +576,10 @@ class _Bound:
         self.cached_prompt = tokens.series(*who, "cached_prompt", str(source))
         self.completion = tokens.series(*who, "completion", str(source))
         self.cost = families._cost.series(*who)
+        self.ttft = families._ttft.series(model, family or UNKNOWN)
+        self.tpot = families._tpot.series(model, family or UNKNOWN)
+        self.queue_wait = families._queue_wait.series(model)
+        self.overhead = families._overhead.series()
 
 
 class Gauges:

@@ -107,14 +107,15 @@ class Page:
 
     def fold(self, line: Line, seq: int, leaf: str) -> None:
         """Count a line that is in the journal. Others see it after `turn`."""
-        assert seq == self._seq + 1
+        assert seq > self._seq
         self._families.observe(line)
+        self._seq, self._leaf = seq, leaf
+
+    def turn(self, seq: int, leaf: str) -> None:
+        """A flush is over: all lines up to the one at `seq` have been folded. Show them."""
+        assert seq >= self._seq
         self._seq = seq
         self._leaf = leaf
-
-    def turn(self, seq: int) -> None:
-        """A flush is over: all lines up to `seq` have been folded. Show them."""
-        assert seq == self._seq
         self.publish()
 
     def publish(self) -> None:

@@ -72,11 +72,11 @@ class Entry(Protocol):
 class Fold(Protocol):
     """A state derived from the journal."""
 
-    def fold(self, line: Line, seq: int, leaf: str) -> None:
-        """Take in a written line; called for each one, in order."""
+    def fold(self, line: CallRecord | Refused, seq: int, leaf: str) -> None:
+        """Take in a written line; called for each one of these kinds, in order."""
 
-    def turn(self, seq: int) -> None:
-        """All lines up to `seq` have been folded; called after each flush."""
+    def turn(self, seq: int, leaf: str) -> None:
+        """All lines up to the one at `seq` have been folded; called after each flush."""
 
 
 class _Note:
@@ -221,8 +221,7 @@ class Recorder:
         for entry in entries:
             try:
                 line = entry.line(seq + 1, leaf)
-                assert line.seq == seq + 1
-                assert line.prev == leaf
+                assert line.seq == seq + 1 and line.prev == leaf  # noqa: PT018
                 data = chain.encode(line)
             except Exception as error:  # noqa: BLE001  one call's fault is not the others'
                 self._report("a line could not be made", error)
@@ -282,18 +281,22 @@ class Recorder:
         return self._bytes() + more_bytes + RECORD_BYTES_MAX * len(self._open) <= self._bytes_max
 
     def _fold(self, written: Sequence[tuple[Line, int, str]]) -> None:
-        for line, _, _ in written:
+        folded: list[tuple[CallRecord | Refused, int, str]] = []
+        for line, seq, leaf in written:
             if isinstance(line, Admitted):
                 self._open[line.call_id] = line.admitted_ns
             elif isinstance(line, CallRecord):
                 self._open.pop(line.call_id, None)
+                folded.append((line, seq, leaf))
+            elif isinstance(line, Refused):
+                folded.append((line, seq, leaf))
         for fold in self._folds:
-            for line, seq, leaf in written:
+            for one in folded:
                 try:
-                    fold.fold(line, seq, leaf)
+                    fold.fold(*one)
                 except Exception as error:  # noqa: BLE001  as in `_call`, which would cost as much as most folds
                     self._report(f"{fold!r} failed", error)
-            self._call(fold.turn, self.seq)
+            self._call(fold.turn, self.seq, self._leaf)
 
     def _call(self, callback: Callable[..., None], *args: object) -> None:
         """Call somebody else's code; its fault is reported and stays its own."""

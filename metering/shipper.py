@@ -175,7 +175,7 @@ class Shipper:
             stream.drop_first()
             self._held -= 1
 
-    def turn(self, seq: int) -> None:
+    def turn(self, seq: int, leaf: str) -> None:
         """Nothing to do: what is written is not shipped before it is durable."""
 
     def synced(self, seq: int) -> None:

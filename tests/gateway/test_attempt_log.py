@@ -46,7 +46,7 @@ def test_what_is_no_fault_of_a_backend_is_not_said(
 ) -> None:
     fold = AttemptLog()
     fold.fold(record(FIRST_NS, failed("a", outcome)), 7, "leaf")
-    fold.turn(7)
+    fold.turn(7, "leaf")
     assert told(caplog) == []
 
 

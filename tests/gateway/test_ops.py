@@ -28,7 +28,7 @@ def test_metrics_are_the_pages_with_this_workers_gauges_as_of_now(tmp_path: path
     page = Page(tmp_path / "pages", WRITER, on_stuck=lambda _: None)
     call = lines.call(1)
     page.fold(call, 1, lines.leaf_of(call))
-    page.turn(1)
+    page.turn(1, lines.leaf_of(call))
     page.gauges.in_flight("b1", 4)
     answer = get_metrics(tmp_path / "pages", page.publish)
     page.close()

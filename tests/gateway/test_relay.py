@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway import events as machine
 from gateway.bounds import LoopLag
+from gateway.operations import OPERATIONS
 from gateway.plain import PlainClient
 from gateway.relay import Relay, Services
 from metering.families import Bound
@@ -31,7 +32,7 @@ class Machine:
     """Stands for a call whose backend's next event is late, and which has time left; notes what it is fed."""
 
     deadline_ns, unread_deadline_ns = 10, 1_000
-    facts = SimpleNamespace(model="m", call_id="c-1")
+    facts = SimpleNamespace(model="m", call_id="c-1", operation=OPERATIONS["/v1/chat/completions"])
 
     def __init__(self) -> None:
         self.fed: list[machine.Event] = []

@@ -41,7 +41,7 @@ def fold(page: Page, first_seq: int, *some: Line) -> int:
 
 
 def turn(page: Page, first_seq: int, *some: Line) -> None:
-    page.turn(fold(page, first_seq, *some))
+    page.turn(fold(page, first_seq, *some), lines.leaf_of(some[-1]))
 
 
 def test_a_new_page_is_empty_and_live(page: Page, path: pathlib.Path) -> None:
@@ -59,7 +59,7 @@ def test_a_turn_shows_all_its_lines_and_what_they_stand_for(page: Page, path: pa
     some = [lines.call(1), lines.call(2), lines.refused(3)]
     last = fold(page, 1, *some)
     assert pages.read(path).seq == 0  # not before the turn
-    page.turn(last)
+    page.turn(last, lines.leaf_of(some[-1]))
     expected = Families()
     for line in some:
         expected.observe(line)

@@ -49,7 +49,7 @@ class Live:
 
     def write(self, line: Line | None = None, **fields: object) -> None:
         self.shipper.fold(*self.directory.add(line or lines.call(**fields)))
-        self.shipper.turn(self.seq)
+        self.shipper.turn(self.seq, "")
 
     @property
     def seq(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from metering import chain
 from metering.journal import Directory, Journal, directories, new_writer_id
 from metering.pages import Page
-from metering.record import Line
+from metering.record import CallRecord, Line, Refused
 from tests.support import lines
 
 MakeLine = Callable[[int, str], Line]
@@ -33,7 +33,7 @@ class Worker:
         self.seq = 0
         self._leaf = chain.ZEROS
         self.write(lambda seq, prev: lines.start(self.writer, seq, prev))
-        self.page.turn(self.seq)
+        self.page.turn(self.seq, self._leaf)
 
     def write(self, *make: MakeLine) -> None:
         """Write lines and fold them: a turn that is not shown yet."""
@@ -43,12 +43,13 @@ class Worker:
             self.seq += 1
             self._leaf = chain.leaf(data.removesuffix(b"\n"))
             self.journal.write(data, self.seq, hour=0)
-            self.page.fold(line, self.seq, self._leaf)
+            if isinstance(line, CallRecord | Refused):
+                self.page.fold(line, self.seq, self._leaf)
 
     def turn(self, *make: MakeLine) -> None:
         """A whole turn."""
         self.write(*make)
-        self.page.turn(self.seq)
+        self.page.turn(self.seq, self._leaf)
 
     def stop(self) -> None:
         """Leave in order."""
