@@ -82,6 +82,17 @@ def of_stream(reader: Stream, prompt: int | None) -> Settled:
     return _settled(usage, completion, source, prompt, flags)
 
 
+def is_settled(answer: Answered) -> bool:
+    """Can a sized answer be billed as it reports itself? Then `of_sized` has nothing to add."""
+    usage = answer.usage
+    return not (
+        usage.prompt_tokens is None
+        or usage.completion_tokens is None
+        or answer.usage_invalid
+        or answer.usage_clamped
+    )
+
+
 def of_sized(answer: Answered, prompt: int | None) -> Settled:
     """The counts of a sized answer. prompt: its estimate; None: there can be none."""
     usage, flags = answer.usage, _flags(answer)

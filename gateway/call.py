@@ -341,6 +341,10 @@ class Call:
 
     def _whole(self, event: Whole, now_ns: int) -> Actions:
         """All of the answer at once: as its head, its body and its end, one behind the other."""
+        if self._is_usual(event):
+            self._tally.status = event.status
+            self._tally.first_event_ns = now_ns
+            return self._take_sized(event.data, None, now_ns)
         actions = self._head(event, now_ns)
         if self.state is SIZED:
             actions = (event.data and self._gather(event, now_ns)) or self._sized_end(event, now_ns)
@@ -349,6 +353,14 @@ class Call:
         if self.state in _ANSWERING:
             actions = [*actions, *self.handle(End(event.attempt), now_ns)]
         return [action for action in actions if type(action) is not Abort]  # its connection is over
+
+    def _is_usual(self, event: Whole) -> bool:
+        """Is it a good answer in JSON, not too long, to a call that wants no stream?"""
+        if self.facts.stream or not 200 <= event.status < 300:
+            return False
+        if not 0 < len(event.data) <= self.limits.answer_bytes_max:
+            return False
+        return packed_headers(self.facts.operation.answer, event.headers) is None
 
     def _head(self, event: Head | Whole, now_ns: int) -> Actions:
         self._tally.status = event.status
@@ -440,8 +452,10 @@ class Call:
         return [*self._commit(now_ns), *self._complete(now_ns, ended=True)]
 
     def _sized_end(self, _event: End | Whole, now_ns: int) -> Actions:
-        body = b"".join(self._body)
-        packed = self._packed
+        return self._take_sized(b"".join(self._body), self._packed, now_ns)
+
+    def _take_sized(self, body: bytes, packed: Headers | None, now_ns: int) -> Actions:
+        """All of an answer's body has come. packed: what describes it, if it is not JSON."""
         kind = self.facts.operation.answer
         answer = read_sized(kind, body) if packed is None else read_packed(kind, packed, body)
         if not answer.ok:
@@ -451,7 +465,7 @@ class Call:
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
         head = heads.sized_head(200, self.facts, self._tally, len(body), packed)
         self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
-        return [*self._answered(), *released, *_SEAL]
+        return (*self._answered(), *released, *_SEAL)
 
     def _rejected_over(self, event: End | Lost | Timer, now_ns: int) -> Actions:
         """The page that says why has come, or as much of it as will: the status alone is an answer."""

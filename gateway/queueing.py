@@ -47,10 +47,9 @@ class Seats:
 
     def full(self, model: str, backends: Iterable[str]) -> bool:
         """Would a call that may use `backends` find neither a seat nor a place in the line?"""
-        for backend in backends:
-            if self._free(backend):
-                return False
-        return self.waiting(model) >= self._calls_max
+        if len(self._waiting) < self._calls_max:
+            return False
+        return not any(map(self._free, backends)) and self.waiting(model) >= self._calls_max
 
     def ask(self, ticket: Ticket, wants: tuple[str, ...]) -> str | None:
         """Take a free seat, the best first, or wait. A waiting ticket keeps its place when it asks again.

@@ -298,7 +298,9 @@ class _Listener:
         self._number = number
 
     def connected(self) -> None:
-        self._relay.feed(machine.Connected(self._number))
+        """Mostly told from within `_connect`, while an event is being handled; there is nothing to do on it."""
+        relay = self._relay
+        relay.call.handle(machine.Connected(self._number), relay._services.clock())
 
     def head(self, status: int, headers: machine.Headers) -> None:
         self._relay.feed(machine.Head(self._number, status=status, headers=headers))

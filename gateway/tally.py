@@ -99,7 +99,10 @@ class Tally:
     def read_answer(self, answer: Sized) -> None:
         """What a sized answer has used."""
         self.finish_reasons = answer.finish_reasons
-        self._settle(settling.of_sized(answer, self._prompt_estimate()))
+        if settling.is_settled(answer):
+            self.usage = answer.usage
+        else:
+            self._settle(settling.of_sized(answer, self._prompt_estimate()))
 
     def read_nothing(self) -> None:
         """Work was begun, and nothing of an answer has come."""
