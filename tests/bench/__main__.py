@@ -14,6 +14,7 @@ import datetime
 import os
 import pathlib
 import platform
+import subprocess
 import sys
 
 import msgspec
@@ -187,9 +188,16 @@ def machine() -> dict[str, str]:
         "processor": models[0] if models else platform.machine(),
         "cores": f"{os.cpu_count()} cores",
         "system": f"Linux {platform.release()}",
-        "python": f"CPython {platform.python_version()}",
+        "python": python_version(),
         "journal": f"journal on {ours.check_disk(CACHE)}",
     }
+
+
+def python_version() -> str:
+    """Of the interpreter that ours runs on."""
+    show = "import platform, sys; print(platform.python_version(), 'of', sys.base_prefix)"
+    found = subprocess.run([ours.PYTHON, "-c", show], capture_output=True, text=True, check=True).stdout
+    return f"CPython {found.strip()}"
 
 
 def progress(sample: Sample) -> str:

@@ -5,6 +5,7 @@ else `out/` beside this file.
 
     <cache>/bin/{backend,load}     the two programs of native/, compiled
     <cache>/debian/root/        programs of Debian's packages, unpacked, if they are not on PATH
+    <cache>/ours/               the virtual environment that ours runs in
     <cache>/<peer>/             a virtual environment, or node_modules, of a peer
     <cache>/run/                configuration, state and logs of what runs
 """
@@ -21,6 +22,7 @@ OUT = pathlib.Path(os.environ.get("BENCH_OUT_DIR") or HERE / "out").resolve()
 
 CACHE = pathlib.Path(os.environ.get("BENCH_CACHE_DIR") or ROOT / ".bench").resolve()
 BIN = CACHE / "bin"
+OURS = CACHE / "ours"
 DEBIAN_ROOT = CACHE / "debian" / "root"
 DEBIAN_LIBRARIES = DEBIAN_ROOT / "usr/lib" / f"{os.uname().machine}-linux-gnu"
 

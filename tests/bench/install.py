@@ -6,6 +6,10 @@
 Versions are pinned in peers/: requirements of virtual environments, a lock file of npm. nginx and HAProxy
 are those on PATH, else Debian's packages, unpacked: of the version that the distribution has now. What
 cannot be installed is said in one line, and the benchmark goes without it.
+
+Ours gets an environment too, of its lock file: what is written in Python runs on the system's own interpreter,
+if that is one it can run on. Distributions, and the official images, build theirs with the profile-guided
+optimisation that a version manager leaves out; ours takes a tenth less CPU time there.
 """
 
 import hashlib
@@ -16,10 +20,12 @@ import sys
 from collections.abc import Callable
 
 from tests.bench import peers
-from tests.bench.cache import CACHE, DEBIAN_ROOT, PEERS, build
+from tests.bench.cache import CACHE, DEBIAN_ROOT, OURS, PEERS, ROOT, build
 
 DEBIAN = ("nginx", "haproxy")
 PYTHON = ("envoy", "sglang-router", "vllm-router", "litellm")
+SYSTEM_PYTHON = pathlib.Path("/usr/bin/python3")
+PYTHON_MIN = (3, 11)
 STAMP = "installed"
 COMPLAINT_MAX = 200
 TIMEOUT_S = 900
@@ -36,10 +42,13 @@ def main() -> int:
         return 2
     CACHE.mkdir(parents=True, exist_ok=True)
     build()
+    python = interpreter()
+    print(f"python {python}", flush=True)
+    install_ours(python)
     for name in names:
         peer = peers.ALL[name]
         try:
-            installer(name)()
+            installer(name, python)()
             if peer.program() is None:
                 raise InstallError("its program is not where it should be")
             print(f"{name} {peer.version()}", flush=True)
@@ -48,11 +57,28 @@ def main() -> int:
     return 0
 
 
-def installer(name: str) -> Callable[[], None]:
+def interpreter() -> str:
+    """What Python programs are run by."""
+    probe = f"import ensurepip, sys, venv; sys.exit(sys.version_info < {PYTHON_MIN})"
+    try:
+        subprocess.run([SYSTEM_PYTHON, "-c", probe], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return sys.executable
+    return str(SYSTEM_PYTHON)
+
+
+def install_ours(python: str) -> None:
+    """The environment that ours runs in; its code is the repository's. Raises InstallError."""
+    make_environment(python, OURS, ROOT / "requirements.lock", "--require-hashes")
+
+
+def installer(name: str, python: str) -> Callable[[], None]:
     """What installs it, unless it is there. It raises InstallError."""
     if name in DEBIAN:
         return lambda: install_debian(name)
-    return install_portkey if name == "portkey" else lambda: install_python(name)
+    if name == "portkey":
+        return install_portkey
+    return lambda: make_environment(python, CACHE / name, PEERS / f"{name}.txt")
 
 
 def install_debian(name: str) -> None:
@@ -67,16 +93,14 @@ def install_debian(name: str) -> None:
         run("dpkg-deb", "--extract", package, DEBIAN_ROOT, cwd=packages)
 
 
-def install_python(name: str) -> None:
-    requirements = PEERS / f"{name}.txt"
-    directory = CACHE / name
-    if stamped(directory, requirements):
+def make_environment(python: str, directory: pathlib.Path, pins: pathlib.Path, *options: str) -> None:
+    if stamped(directory, pins, python):
         return
     shutil.rmtree(directory, ignore_errors=True)
-    run(sys.executable, "-m", "venv", directory)
-    pip = (directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input")
-    run(*pip, "--disable-pip-version-check", "--requirement", requirements)
-    stamp(directory, requirements)
+    run(python, "-m", "venv", directory)
+    pip = (directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-input", *options)
+    run(*pip, "--disable-pip-version-check", "--requirement", pins)
+    stamp(directory, pins, python)
 
 
 def install_portkey() -> None:
@@ -94,18 +118,18 @@ def install_portkey() -> None:
     stamp(directory, lock)
 
 
-def stamped(directory: pathlib.Path, pins: pathlib.Path) -> bool:
-    """Was this directory made from these pins, and to its end?"""
+def stamped(directory: pathlib.Path, pins: pathlib.Path, python: str = "") -> bool:
+    """Was this directory made from these pins, by this interpreter, and to its end?"""
     file = directory / STAMP
-    return file.exists() and file.read_text() == digest(pins)
+    return file.exists() and file.read_text() == digest(pins, python)
 
 
-def stamp(directory: pathlib.Path, pins: pathlib.Path) -> None:
-    (directory / STAMP).write_text(digest(pins))
+def stamp(directory: pathlib.Path, pins: pathlib.Path, python: str = "") -> None:
+    (directory / STAMP).write_text(digest(pins, python))
 
 
-def digest(pins: pathlib.Path) -> str:
-    return hashlib.sha256(pins.read_bytes()).hexdigest() + "\n"
+def digest(pins: pathlib.Path, python: str) -> str:
+    return f"{hashlib.sha256(pins.read_bytes()).hexdigest()} {python}\n"
 
 
 def run(*command: str | pathlib.Path, cwd: pathlib.Path | None = None) -> None:

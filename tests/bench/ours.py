@@ -12,14 +12,16 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from tests.bench import proc
-from tests.bench.cache import ROOT
+from tests.bench.cache import OURS, ROOT
 from tests.bench.process import BenchError, ask, eventually
 
 KEY = "wb-" + "0123456789abcdef" * 4
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 FOLDED_S = 15.0
 REFUSED = "refused before admission"
-COMMAND = [sys.executable, "-m", "gateway.cli", "serve", "-c"]
+_PYTHON = OURS / "bin" / "python"
+PYTHON = str(_PYTHON if _PYTHON.exists() else sys.executable)
+COMMAND = [PYTHON, "-m", "gateway.cli", "serve", "-c"]
 ENV = {"PYTHONPATH": str(ROOT)}
 
 
