@@ -13,6 +13,7 @@ import msgspec
 from backends.simulator import plans
 from backends.simulator.answers import Heading, Writer, openai_error
 from backends.simulator.forms import StructuredOutputs
+from backends.simulator.kept import KeptResponses
 from backends.simulator.plans import Plan
 from backends.simulator.refusals import Refused, bad_parameter, bad_request
 from backends.simulator.tokens import Vocabulary, seed_of
@@ -26,6 +27,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     max_model_len: int
     vocabulary: Vocabulary
+    responses: KeptResponses
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,11 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def streams(self) -> bool:
         return False
+
+    @property
+    def given_id(self) -> str | None:
+        """What the answer is to be called; None: the server says."""
+        return None
 
     def given(self) -> int:
         """How many fields have a value, of those that are known here."""

@@ -1,6 +1,7 @@
 """A simulated vLLM server: its routes, and how to run it.
 
     POST  a path of APIS              GET  /v1/models /health /ping /version /metrics
+    GET   /v1/responses/{id}          POST /v1/responses/{id}/cancel
     POST, DELETE /_sim/fault          GET, DELETE /_sim/log   (?since=N, ?raw=1)
 
 Guide: deploy/reference/simulator.md. It imports nothing of the gateway or the metering: its log is what those
@@ -10,8 +11,10 @@ are judged by.
 import asyncio
 import contextlib
 import errno
+import functools
 import importlib.resources
 import logging
+import re
 import secrets
 import signal
 import sys
@@ -36,6 +39,7 @@ from backends.simulator.driver import Driver
 from backends.simulator.engine import Engine
 from backends.simulator.faults import Faults
 from backends.simulator.http import Connection, Dates, Request
+from backends.simulator.kept import Kept, KeptResponses
 from backends.simulator.log import Entry, Log
 from backends.simulator.metrics import Metrics
 from backends.simulator.prefix_cache import PrefixCache
@@ -67,6 +71,8 @@ BACKLOG = 1_024
 EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"
 JSON_LINES = "application/x-ndjson"
 
+_RESPONSE = re.compile("/v1/responses/([^/]+)(/cancel)?")
+
 _logger = logging.getLogger(__name__)
 
 Route = Callable[[Request, Connection], None]
@@ -82,6 +88,7 @@ class Simulator:
             model=settings.model,
             max_model_len=settings.max_model_len or profile.max_model_len,
             vocabulary=Vocabulary(),
+            responses=KeptResponses(settings.responses_max),
         )
         self._metrics = Metrics(settings.model)
         cache = PrefixCache(settings.cache_blocks_max)
@@ -101,7 +108,7 @@ class Simulator:
         }
 
     def handle(self, request: Request, connection: Connection) -> None:
-        methods = self._routes.get(request.path)
+        methods = self._routes.get(request.path) or self._kept_routes(request.path)
         if methods is None:
             connection.respond(404, b'{"detail":"Not Found"}')
         elif (route := methods.get(request.method)) is None:
@@ -110,6 +117,31 @@ class Simulator:
             )
         else:
             route(request, connection)
+
+    def _kept_routes(self, path: str) -> dict[str, Route] | None:
+        """Of one response that is kept."""
+        match = _RESPONSE.fullmatch(path)
+        if match is None:
+            return None
+        response_id, cancel = match.groups()
+        kept = self._served.responses
+        take = kept.get if cancel is None else kept.cancel
+        return {"GET" if cancel is None else "POST": functools.partial(self._show_kept, take, response_id)}
+
+    def _show_kept(
+        self, take: Callable[[str], Kept], response_id: str, request: Request, connection: Connection
+    ) -> None:
+        recording = self._log.open(
+            time.time_ns(), request.headers.get("x-request-id"), request.path, request.body
+        )
+        entry, outcome = recording.entry, "completed"
+        try:
+            shown, entry.status, entry.prompt_tokens = take(response_id).body, 200, 0
+        except Refused as refused:
+            shown, entry.status, outcome = answers.openai_error(refused), refused.status, "refused"
+        recording.sent(shown)
+        connection.respond(entry.status, shown)
+        self._log.close(recording, outcome, time.time_ns())
 
     def _answer(self, request: Request, connection: Connection) -> None:
         request_id = request.headers.get("x-request-id")
@@ -126,7 +158,7 @@ class Simulator:
             return
         key = secrets.token_hex(8)
         heading = Heading(
-            id=body.id_prefix + (request_id if request_id and body.id_of_request else key),
+            id=body.given_id or body.id_prefix + (request_id if request_id and body.id_of_request else key),
             created=int(time.time()),
             model=self._served.model,
             key=key,

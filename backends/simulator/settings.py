@@ -8,6 +8,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_model_len: prompt and answer, in tokens; None: as in the timing's source.
     time_scale: factor on all times, below 1 for tests. cache_blocks_max: of 16 tokens each.
+    responses_max: of the API of that name, kept to be asked for again, or continued; the oldest go first.
     log_entries_max, log_raw_bytes_max: what `/_sim/log` keeps; the oldest go first.
     """
 
@@ -17,6 +18,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     time_scale: float = 1.0
     cache_blocks_max: int = 8_192
+    responses_max: int = 1_000
     log_entries_max: int = 200_000
     log_raw_bytes_max: int = 64 * 1024 * 1024
 

@@ -18,6 +18,7 @@ from backends.simulator.apis.pooling import ClassWriter, EmbeddingWriter, Rerank
 from backends.simulator.apis.responses import ResponsesBody, ResponseWriter
 from backends.simulator.asks import Ask, Served, StreamOptions
 from backends.simulator.forms import ToolCall
+from backends.simulator.kept import KeptResponses
 from backends.simulator.refusals import Refused, read
 from backends.simulator.tokens import Vocabulary, tokenize
 
@@ -42,7 +43,8 @@ def completion(given: StreamOptions | None = None, echo: str = "") -> Completion
 
 def response(call: ToolCall | None = None, **fields: object) -> ResponseWriter:
     body = read(json.dumps({"input": "x"} | fields).encode(), ResponsesBody)
-    return ResponseWriter(HEADING, body._shown(HEADING, Ask(prompts=(), max_tokens=9)), call)
+    shown = body._shown(HEADING, Ask(prompts=(), max_tokens=9))
+    return ResponseWriter(HEADING, shown, call, keep=lambda _text, _body: None)
 
 
 def piece(
@@ -308,4 +310,4 @@ def test_other_bodies() -> None:
     assert json.loads(models_body('m"ü', 2048, 7))["data"][0]["id"] == 'm"ü'
     message = MessagesBody(model='m"ü', messages=[], max_tokens=1)
     with pytest.raises(Refused):
-        message.ask(Served(model='m"ü', max_model_len=9, vocabulary=Vocabulary()))
+        message.ask(Served(model='m"ü', max_model_len=9, vocabulary=Vocabulary(), responses=KeptResponses(9)))

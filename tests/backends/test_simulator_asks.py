@@ -15,10 +15,11 @@ from backends.simulator.apis.pooling import ClassifyBody, EmbeddingsBody, Poolin
 from backends.simulator.apis.responses import ResponsesBody
 from backends.simulator.apis.tokenizer import DetokenizeBody, TokenizeBody
 from backends.simulator.asks import Ask, Body, Served
+from backends.simulator.kept import KeptResponses
 from backends.simulator.refusals import Refused, read
 from backends.simulator.tokens import Vocabulary
 
-SERVED = Served(model="m1", max_model_len=100, vocabulary=Vocabulary())
+SERVED = Served(model="m1", max_model_len=100, vocabulary=Vocabulary(), responses=KeptResponses(9))
 HEADING = Heading(id="id-1", created=7, model="m1", key="00")
 USER = {"role": "user", "content": "hi there"}
 TOOL = {"name": "weigh", "parameters": {"type": "object", "properties": {"load": {"type": "integer"}}}}

@@ -1,4 +1,4 @@
-"""POST /v1/responses: answers are made, not kept. Pure.
+"""POST /v1/responses: answers are made, and kept unless `store` is false; none in the background. Pure.
 
 Source of the bytes: vllm/entrypoints/openai/responses/{protocol,serving,streaming_events}.py. A stream begins before
 the prompt is read; its last event is `response.completed`, also where the answer was cut, and no `[DONE]` follows.
@@ -6,7 +6,7 @@ For an error in the middle of it vLLM has no event: it breaks off.
 """
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from backends.simulator import forms
@@ -23,6 +23,7 @@ from backends.simulator.asks import (
     text_of,
 )
 from backends.simulator.forms import Tool, ToolCall
+from backends.simulator.kept import Kept, Said
 from backends.simulator.refusals import Refused, bad_request
 from backends.simulator.tokens import chat_tokens
 
@@ -51,7 +52,9 @@ class ResponsesBody(Body, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = True
     previous_response_id: str | None = None
     reasoning: Json | None = None
+    request_id: str | None = None
     service_tier: str | None = "auto"
+    store: bool | None = True
     text: Json | None = None
     tool_choice: str | Json | None = "auto"
     tools: list[Json] | None = None
@@ -65,12 +68,17 @@ class ResponsesBody(Body, frozen=True, kw_only=True):
     def streams(self) -> bool:
         return bool(self.stream)
 
+    @property
+    def given_id(self) -> str | None:
+        return self.request_id
+
     def ask(self, served: Served) -> Ask:
         check_model(self.model, served)
         if self.background:
             raise Refused(400, _NO_STORE, "invalid_request_error", "background")
+        said = self._said(served)
         call = self.call()
-        prompt = chat_tokens(self._messages())
+        prompt = chat_tokens(said)
         longest = check_prompts((prompt,), served)
         return Ask(
             prompts=(prompt,),
@@ -82,9 +90,12 @@ class ResponsesBody(Body, frozen=True, kw_only=True):
             stream=self.streams,
         )
 
-    def _messages(self) -> list[tuple[str, str]]:
-        """(role, text) of each. Raises Refused."""
+    def _said(self, served: Served) -> list[Said]:
+        """The conversation so far; its earlier instructions no longer count. Raises Refused."""
         messages = [] if self.instructions is None else [("system", self.instructions)]
+        if self.previous_response_id is not None:
+            earlier = served.responses.get(self.previous_response_id).said
+            messages += [one for one in earlier if one[0] != "system"]
         if isinstance(self.input, str):
             return [*messages, ("user", self.input)]
         if not self.input:
@@ -119,8 +130,14 @@ class ResponsesBody(Body, frozen=True, kw_only=True):
         given = (self.text or {}).get("format")
         return given if isinstance(given, dict) else {}
 
-    def writer(self, heading: Heading, ask: Ask, _served: Served, /) -> Writer:
-        return ResponseWriter(heading, self._shown(heading, ask), self.call())
+    def writer(self, heading: Heading, ask: Ask, served: Served, /) -> Writer:
+        said = tuple(self._said(served))
+
+        def keep(text: str, body: bytes) -> None:
+            if self.store:
+                served.responses.keep(heading.id, Kept(body, (*said, ("assistant", text))))
+
+        return ResponseWriter(heading, self._shown(heading, ask), self.call(), keep)
 
     def _shown(self, heading: Heading, ask: Ask) -> Json:
         """The response with what the request says, and nothing generated."""
@@ -183,12 +200,18 @@ def _shown_choice(choice: str | Json | None) -> str | Json:
 
 
 class ResponseWriter(StreamWriter):
-    """shown: the response before anything was generated. call: what the answer must be; None: a message."""
+    """shown: the response before anything was generated. call: what the answer must be; None: a message.
+
+    keep: is given the text, and the body of the whole answer.
+    """
 
     early = True
 
-    def __init__(self, heading: Heading, shown: Json, call: ToolCall | None) -> None:
+    def __init__(
+        self, heading: Heading, shown: Json, call: ToolCall | None, keep: Callable[[str, bytes], None]
+    ) -> None:
         self._shown = shown
+        self._keep = keep
         self._item: _Item = _MessageItem(heading) if call is None else _CallItem(heading, call)
         self._texts: list[str] = []
         self._cut = False
@@ -213,14 +236,18 @@ class ResponseWriter(StreamWriter):
         if text:
             for data, name in self._item.closing(text):
                 yield self._event(data, name)
-        yield self._event({"response": self._ended(text, usage, cut=self._cut)}, "response.completed")
+        ended = self._ended(text, usage, cut=self._cut)
+        self._keep(text, dumps(ended).encode())
+        yield self._event({"response": ended}, "response.completed")
 
     def fail(self, _refused: Refused, /) -> None:
         return None
 
     def sized(self, choices: Sequence[Choice], usage: Usage, /) -> bytes:
         (choice,) = choices
-        return dumps(self._ended(choice.text, usage, cut=choice.finish_reason == "length")).encode()
+        body = dumps(self._ended(choice.text, usage, cut=choice.finish_reason == "length")).encode()
+        self._keep(choice.text, body)
+        return body
 
     def _event(self, data: Json, name: str) -> bytes:
         numbered = dict(sorted((data | {"sequence_number": self._number, "type": name}).items()))
