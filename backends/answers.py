@@ -31,6 +31,7 @@ class Answer(enum.Enum):
     TOKENS = "tokens", False, False  # of a text, with their number
     TOKEN_COUNT = "token_count", False, False  # Anthropic: only how many they would be
     TEXT = "text", False, False  # of tokens
+    KEPT = "kept", False, False  # OpenAI: a response that was made before, and was counted then
 
     __hash__ = object.__hash__  # looked up for every call; an Enum's own is computed from the name each time
 

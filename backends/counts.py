@@ -98,7 +98,10 @@ def transcribed(value: Any) -> Reading:
 
 
 def tokenized(value: Any) -> Usage:
-    """What the tokenizer did: no token was computed, so none is billed. value: how many it made, if that is known."""
+    """Of an answer for which no token was computed: none is billed.
+
+    value: how many the tokenizer made, if that is known.
+    """
     number, _ = _count(value)
     return Usage(
         prompt_tokens=0,

@@ -57,6 +57,8 @@ def read_any(answer: Answer, body: bytes) -> Sized:
     value = decoded(body)
     if not isinstance(value, dict):
         return Sized(ok=False)
+    if answer is Answer.KEPT:
+        return _read_kept(value)
     error = dialects.error_in(value)
     if error is not None:
         return Sized(ok=False, error=error)
@@ -77,6 +79,13 @@ def read_any(answer: Answer, body: bytes) -> Sized:
         finish_reasons=tuple(reason[:REASON_CHARACTERS_MAX] for reason in reasons[:CHOICES_MAX]),
         text_bytes=_text_bytes(kind.said(value)) if reading.usage.completion_tokens is None else 0,
     )
+
+
+def _read_kept(value: Fields) -> Sized:
+    """A response that was made before. One that failed holds its error, and is what was asked for all the same."""
+    if value.get("object") == "response":
+        return Sized(ok=True, usage=counts.tokenized(None))
+    return Sized(ok=False, error=dialects.error_in(value))
 
 
 class _Details(msgspec.Struct):

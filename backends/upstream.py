@@ -34,6 +34,9 @@ IDLE_MAX = 1024
 _CHUNK_MAX = 4096
 """Content of a chunk that is offered as it is."""
 
+HEADS_MAX = 64
+"""Of so many methods and paths the head is kept; there are more, since some have an id in their path."""
+
 _LENGTH = b"content-length: "
 _BODY_HEAD = b"content-type: application/json\r\n" + _LENGTH
 
@@ -228,7 +231,8 @@ class Upstream:
         head = self._heads.get((method, path))
         if head is None:
             head = f"{method} {path} HTTP/1.1\r\n".encode("ascii") + self._fixed_head
-            self._heads[method, path] = head
+            if len(self._heads) < HEADS_MAX:
+                self._heads[method, path] = head
         parts = [head]
         for name, value in headers:
             assert b"\n" not in value

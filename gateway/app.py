@@ -38,8 +38,9 @@ from gateway.config import Config
 from gateway.config_load import backend_keys, instances_csv
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
+from gateway.kept import KeptResponses
 from gateway.openai_api import OpenAIApi
-from gateway.operations import OPERATIONS
+from gateway.operations import CANCEL, OPERATIONS, RETRIEVE
 from gateway.ops import Ops
 from gateway.queueing import Seats, share
 from gateway.relay import Services
@@ -265,6 +266,8 @@ def _open_faces(
         Route("/v1/models", api.models, methods=["GET"]),
         Route("/v1/models/{model:path}", api.model, methods=["GET"]),
         Route("/openapi.json", api.description, methods=["GET"]),
+        Route(RETRIEVE.path, KeptResponses(api, services, targets, models, RETRIEVE), methods=["GET"]),
+        Route(CANCEL.path, KeptResponses(api, services, targets, models, CANCEL), methods=["POST"]),
     ]
     ops_app.router.routes += operators.routes(None)
     main.hot = api.generate

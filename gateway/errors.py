@@ -22,6 +22,11 @@ class Shape(enum.Enum):
     ANTHROPIC = "anthropic"  # {"type": "error", "error": {"type", "message"}}
 
 
+def shown(text: str) -> str:
+    """A client's text for a message to that client: bounded."""
+    return repr(text if len(text) <= 100 else text[:100] + "…")
+
+
 class GatewayError(Exception):
     """Base of all errors shown to clients; subclasses fill in the table.
 
@@ -115,6 +120,13 @@ class ModelNotFound(NotFound):
     """No model of this name is served here."""
 
     code = "model_not_found"
+
+
+class ResponseNotFound(NotFound):
+    """No response of this id, or another tenant's: both are told the same, in vLLM's words."""
+
+    def __init__(self, response_id: str, *, param: str) -> None:
+        super().__init__(f"Response with id {shown(response_id)} not found.", param=param)
 
 
 class MethodNotAllowed(GatewayError):

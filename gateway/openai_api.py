@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -19,7 +19,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway import bodies, errors, openapi, plain, relay, routing
+from gateway import bodies, errors, openapi, plain, relay, response_ids, routing
 from gateway.auth import Keys, Principal
 from gateway.bounds import Patience
 from gateway.call import Call
@@ -27,7 +27,7 @@ from gateway.config import Bounds
 from gateway.errors import GatewayError
 from gateway.events import Headers
 from gateway.forms import FormAsk, read_form_ask
-from gateway.operations import OPERATIONS, Operation
+from gateway.operations import ALL_OPERATIONS, Operation
 from gateway.plain import PlainClient, read_body
 from gateway.relay import Client, Relay, Services
 from gateway.routing import TOO_LONG
@@ -66,6 +66,7 @@ class OpenAIApi:
         self._services = services
         self._keys = keys
         self._models = models
+        self._places = places_of(models.values())
         self._targets = targets
         self._created_s = created_s
         self._request_ids = map(f"req-{secrets.token_hex(6)}-{{}}".format, itertools.count(1))
@@ -73,15 +74,19 @@ class OpenAIApi:
     async def generate(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request to one of OPERATIONS under any server: the plain driver."""
         visit = self.visit(scope["path"], scope["headers"])
+        await self.serve(visit, self.begin, scope["method"], receive, send)
+
+    async def serve(self, visit: "Visit", begin: "Begin", method: str, receive: Receive, send: Send) -> None:
+        """Serve a request by the plain driver. begin: makes a call of it, once its body has come."""
         client = PlainClient(self._buffer_bytes_max)
         try:
-            self.authorize(visit, scope["method"])
+            self.authorize(visit, method)
             body = await read_body(receive, bytes_max=self.body_bytes_max, patience=self._patience)
             if body is None:
                 return
             if bodies.is_packed(visit.headers):
                 body = await self._unpacked(body)
-            relay = self.begin(visit, body, client)
+            relay = begin(visit, body, client)
         except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
             status, answer_headers, answer = self.refuse(error, visit)
             if isinstance(error, errors.TooSlow):
@@ -98,15 +103,15 @@ class OpenAIApi:
         return unpacked
 
     def visit(self, path: str, headers: Sequence[tuple[bytes, bytes]]) -> "Visit":
-        """A request to one of OPERATIONS, of which only the head is known. headers: names in lower case."""
+        """A request to an operation, of which only the head is known. headers: names in lower case."""
         by_name = dict(headers)
         request_id = _given_id(by_name) or next(self._request_ids)
-        return Visit(request_id=request_id, operation=OPERATIONS[path], headers=by_name)
+        return Visit(request_id=request_id, operation=ALL_OPERATIONS[path], headers=by_name)
 
     def authorize(self, visit: "Visit", method: str) -> None:
         """What can be refused without the body. Raises GatewayError."""
-        if method != "POST":
-            raise errors.MethodNotAllowed("this path takes POST")
+        if method != visit.operation.method:
+            raise errors.MethodNotAllowed(f"this path takes {visit.operation.method}")
         headers = visit.headers
         visit.principal = principal = self._keys.principal(
             headers.get(b"authorization"), headers.get(b"x-api-key")
@@ -131,16 +136,19 @@ class OpenAIApi:
             ask = read_ask(body, visit.operation)
         served = self._models.get(ask.model)
         if served is None:
-            raise errors.ModelNotFound(f"the model {_shown(ask.model)} does not exist here", param="model")
+            raise errors.ModelNotFound(
+                f"the model {errors.shown(ask.model)} does not exist here", param="model"
+            )
         visit.model = served.id
-        plan = self._plan(served, ask, received_ns)
+        holder = self._holder(ask, principal.tenant, served) if visit.operation.keeps else None
+        plan = self._plan(served, ask, holder, received_ns)
         if visit.operation.answer.costs_tokens and services.seats.full(
             served.id, [candidate.target.name for candidate in plan.able]
         ):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not services.recorder.has_room():
             raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
-        trace_id = _trace_id(visit.headers)
+        trace_id = trace_id_of(visit.headers)
         facts = Facts(
             call_id=services.recorder.next_call_id(),
             request_id=visit.request_id,
@@ -162,28 +170,45 @@ class OpenAIApi:
         )
         request = relay.Request(
             path=visit.operation.path,
-            headers=_headers_up(visit, traced=trace_id is not None),
+            headers=headers_up(visit, traced=trace_id is not None),
             body=body,
             ask=ask,
         )
         return Relay(services, Call(facts, plan, served.limits), request, client)
 
-    def _plan(self, served: ServedModel, ask: Ask | FormAsk, now_ns: int) -> routing.Plan:
+    def _holder(self, ask: Ask | FormAsk, tenant: str, served: ServedModel) -> str | None:
+        """The backend that holds the response which is to be continued; None: there is none to continue.
+
+        It may have been another model's, of the same server. Raises ResponseNotFound.
+        """
+        assert isinstance(ask, Ask)
+        assert ask.keeping is not None
+        previous = ask.keeping.previous
+        if previous is None:
+            return None
+        place = response_ids.holder(previous, tenant=tenant, places=self._places)
+        if place is None or (served.id, place[1]) not in self._places:
+            raise errors.ResponseNotFound(previous, param="previous_response_id")
+        return place[1]
+
+    def _plan(self, served: ServedModel, ask: Ask | FormAsk, holder: str | None, now_ns: int) -> routing.Plan:
+        """holder: the one backend that can serve it; None: any."""
         plan = self._targets.plan(served, ask.max_tokens, now_ns)
+        if holder is not None:
+            plan = routing.only(plan, holder)
         if plan.able:
             return plan
         if plan.left_out and all(left.reason == TOO_LONG for left in plan.left_out):
             views = self._targets.views(served, now_ns)
-            longest = max(view.target.max_model_len or 0 for view in views)
+            unable = {left.backend for left in plan.left_out}
+            longest = max(view.target.max_model_len or 0 for view in views if view.target.name in unable)
             # In vLLM's words, by which client libraries know the case.
             raise errors.ContextTooLong(
                 f"This model's maximum context length is {longest} tokens with the prompt; "
                 f"{ask.length} is {ask.max_tokens}",
                 param=ask.length,
             )
-        if plan.busy:
-            raise routing.turned_away(plan.busy, all_busy=len(plan.busy) == len(plan.left_out))
-        raise errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
+        raise nobody(plan)
 
     def refuse(self, error: Exception, visit: "Visit") -> tuple[int, Headers, bytes]:
         """A request that ends before its admission: one `refused` line. returns: status, headers, body."""
@@ -221,7 +246,7 @@ class OpenAIApi:
         name = request.path_params["model"]
         served = self._models.get(name)
         if served is None:
-            raise errors.ModelNotFound(f"the model {_shown(name)} does not exist here", param="model")
+            raise errors.ModelNotFound(f"the model {errors.shown(name)} does not exist here", param="model")
         return _listed(request, self._card(served))
 
     async def description(self, request: StarletteRequest) -> Response:
@@ -242,6 +267,19 @@ class OpenAIApi:
         }
 
 
+def nobody(plan: routing.Plan) -> GatewayError:
+    """What a client is told when a plan has nobody able."""
+    if plan.busy:
+        return routing.turned_away(plan.busy, all_busy=len(plan.busy) == len(plan.left_out))
+    return errors.NoBackend("no server of this model is ready; try again", retry_after_s=5)
+
+
+def places_of(models: Iterable[ServedModel]) -> tuple[tuple[str, str], ...]:
+    """Every pair of a model and a backend of its."""
+    pairs = {(model.id, name) for model in models for tier in model.tiers for name in tier.backends}
+    return tuple(sorted(pairs))
+
+
 class Visit(msgspec.Struct, kw_only=True):
     """What is known of a request so far. headers: names in lower case; of equal ones the last."""
 
@@ -250,6 +288,10 @@ class Visit(msgspec.Struct, kw_only=True):
     headers: Mapping[bytes, bytes]
     principal: Principal | None = None
     model: str | None = None
+
+
+Begin = Callable[[Visit, bytes, Client], Relay]
+"""Makes a call, not started yet, of a request whose body has come. Raises GatewayError."""
 
 
 def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
@@ -294,7 +336,7 @@ def _error_answer(error: GatewayError, visit: Visit) -> tuple[int, Headers, byte
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_s))
     if isinstance(error, errors.MethodNotAllowed):
-        headers.append((b"allow", b"POST"))
+        headers.append((b"allow", visit.operation.method.encode()))
     if isinstance(error, errors.UnknownKey):
         headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, errors.EncodingUnknown):
@@ -318,13 +360,13 @@ def _request_id(request: StarletteRequest) -> str:
     return _given_id(dict(request.scope["headers"])) or f"req-{secrets.token_hex(12)}"
 
 
-def _trace_id(headers: Mapping[bytes, bytes]) -> str | None:
+def trace_id_of(headers: Mapping[bytes, bytes]) -> str | None:
     given = headers.get(b"traceparent")
     match = _TRACEPARENT.fullmatch(given) if given is not None else None
     return match[1].decode() if match else None
 
 
-def _headers_up(visit: Visit, *, traced: bool) -> Headers:
+def headers_up(visit: Visit, *, traced: bool) -> Headers:
     """The allow-list of what a backend sees; never the client's key or cookies."""
     headers = visit.headers
     up = [(b"x-request-id", visit.request_id.encode())]
@@ -333,8 +375,3 @@ def _headers_up(visit: Visit, *, traced: bool) -> Headers:
     if visit.operation.headers:
         up += [(name, headers[name]) for name in visit.operation.headers if name in headers]
     return up
-
-
-def _shown(name: str) -> str:
-    """A client's text for a message to that client: bounded."""
-    return repr(name if len(name) <= 100 else name[:100] + "…")

@@ -10,7 +10,7 @@ from typing import Any
 from backends.sized import PACKABLE
 from gateway import wire
 from gateway.errors import Shape
-from gateway.operations import OPERATIONS, Operation
+from gateway.operations import CANCEL, OPERATIONS, RETRIEVE, Operation
 
 Json = dict[str, Any]
 
@@ -29,6 +29,7 @@ def document(version: str, models: Sequence[str]) -> Json:
         },
         "security": [{"bearer": []}, {"apiKey": []}],
         "paths": {path: {"post": _operation(operation, models)} for path, operation in OPERATIONS.items()}
+        | {kept.path: {kept.method.lower(): _kept(kept)} for kept in (RETRIEVE, CANCEL)}
         | _PAGES,
         "components": {
             "securitySchemes": {
@@ -71,6 +72,26 @@ def _media(operation: Operation) -> str:
     return "multipart/form-data" if operation.form else "application/json"
 
 
+def _kept(operation: Operation) -> Json:
+    failed = _json(_ERRORS[operation.errors])
+    named = {
+        "name": "response_id",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+    }
+    return {
+        "operationId": operation.name.replace(".", "_"),
+        "summary": operation.name,
+        "parameters": [named],
+        "responses": {
+            "200": _ok(_json("Any")),
+            "4XX": failed | {"description": "No such response of this tenant's, or it cannot be had so."},
+            "5XX": failed | {"description": "The server that holds it could not answer."},
+        },
+    }
+
+
 def _body(operation: Operation, models: Sequence[str]) -> Json:
     """What is acted on of a body; whatever else it has goes on."""
     name_length = {"minLength": 1, "maxLength": wire.MODEL_CHARACTERS_MAX}
@@ -102,6 +123,10 @@ _FIELDS: dict[str, Json] = {
     "stream_options": {"type": ["object", "null"], "properties": {"include_usage": _FLAG}},
     "stream_include_usage": _FLAG,
     "n": {"type": ["integer", "null"], "minimum": 1, "maximum": wire.N_MAX},
+    "background": {"enum": [False, None]},
+    "previous_response_id": {"type": ["string", "null"]},
+    "request_id": {"not": {}},
+    "store": _FLAG,
 }
 
 

@@ -20,6 +20,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One path of the API that is served by a model, and the few fields of its requests that are acted on.
 
     name: as records and metrics call it. answer: how its answers are read. streams: `stream` asks for a stream.
+    keeps: an answer may be kept by the server that made it, to be asked for, or continued, later.
     form: its bodies are forms (multipart/form-data), not JSON. usage_option: a stream tells its usage only if
     `stream_options.include_usage`, of a form `stream_include_usage`, asks for it. choices: `n` says how many answers
     there are. lengths: what bounds the answer, in tokens; the first that is given wins. errors: how its
@@ -30,8 +31,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     path: str
     answer: Answer
+    method: str = "POST"
     streams: bool = False
     form: bool = False
+    keeps: bool = False
     usage_option: bool = False
     choices: bool = False
     lengths: tuple[str, ...] = ()
@@ -43,6 +46,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         usage = INCLUDE_USAGE_FIELD if self.form else "stream_options"
         used = {"stream": self.streams, usage: self.usage_option, "n": self.choices}
         names = {"model", *self.lengths, *(name for name, is_used in used.items() if is_used)}
+        if self.keeps:
+            names |= {"background", "previous_response_id", "request_id", "store"}
         msgspec.structs.force_setattr(self, "acted_on", frozenset(names))
 
 
@@ -73,6 +78,7 @@ def _operations() -> Iterable[Operation]:
         path="/v1/responses",
         answer=Answer.RESPONSES,
         streams=True,
+        keeps=True,
         lengths=("max_output_tokens",),
         errors=Shape.RESPONSES,
     )
@@ -115,4 +121,21 @@ def _operations() -> Iterable[Operation]:
 
 
 OPERATIONS = {operation.path: operation for operation in _operations()}
-"""By path, the client's and the backend's."""
+"""By path, the client's and the backend's: those that name a model."""
+
+RETRIEVE = Operation(
+    name="responses.retrieve",
+    path="/v1/responses/{response_id}",
+    method="GET",
+    answer=Answer.KEPT,
+    errors=Shape.RESPONSES,
+)
+CANCEL = Operation(
+    name="responses.cancel",
+    path="/v1/responses/{response_id}/cancel",
+    answer=Answer.KEPT,
+    errors=Shape.RESPONSES,
+)
+
+ALL_OPERATIONS = OPERATIONS | {RETRIEVE.path: RETRIEVE, CANCEL.path: CANCEL}
+"""With those whose path holds an id."""

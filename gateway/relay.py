@@ -15,7 +15,7 @@ import msgspec
 from backends.errors import BackendError, BackendUnavailable
 from backends.registry import Entry, Registry
 from backends.upstream import Attempt
-from gateway import errors
+from gateway import errors, response_ids
 from gateway import events as machine
 from gateway.bounds import LoopLag
 from gateway.call import Call
@@ -49,12 +49,13 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes up, whichever backend takes it."""
+    """What goes up, whichever backend takes it. ask: None: the body goes as it is."""
 
     path: str
     headers: machine.Headers
     body: bytes
-    ask: Ask | FormAsk
+    ask: Ask | FormAsk | None
+    method: str = "POST"
 
 
 class Client(Protocol):
@@ -209,7 +210,8 @@ class Relay:
             return
         body = self._body(action.target)
         listener = _Listener(self, action.attempt)
-        self._attempt = entry.upstream.send("POST", self._request.path, self._request.headers, body, listener)
+        request = self._request
+        self._attempt = entry.upstream.send(request.method, request.path, request.headers, body, listener)
 
     def _busy_now(self, entry: Entry) -> BackendUnavailable | None:
         """Has the backend become busy since the call was planned? Those that waited for a seat are told, not sent."""
@@ -222,11 +224,18 @@ class Relay:
 
     def _body(self, target: Target) -> bytes:
         ask = self._request.ask
+        if ask is None:
+            return self._request.body
         model = None if target.served_model == ask.model else target.served_model
         include_usage = ask.stream and not ask.include_usage
         if isinstance(ask, FormAsk):
             return splice_form(self._request.body, ask, model=model, include_usage=include_usage)
-        return splice(self._request.body, ask, model=model, include_usage=include_usage)
+        named = self._response_id(target) if ask.keeping is not None and ask.keeping.stored else None
+        return splice(self._request.body, ask, model=model, include_usage=include_usage, response_id=named)
+
+    def _response_id(self, target: Target) -> str:
+        facts = self.call.facts
+        return response_ids.mint(facts.call_id, tenant=facts.tenant, model=facts.model, backend=target.name)
 
     def _abort(self, _action: machine.Abort) -> None:
         if self._attempt is not None:

@@ -82,6 +82,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 TOO_LONG = "context length"
 BUSY = "busy"
+ELSEWHERE = "not the holder"
+"""What the call is about lies at another backend."""
 RETRY_AFTER_S = 1
 """When to come again, if no backend said, or said at once."""
 
@@ -113,6 +115,23 @@ def plan(views: Sequence[View], *, max_tokens: int | None) -> Plan:
         left_out=tuple(left_out),
         unable=unable,
         busy=tuple(busy),
+    )
+
+
+def only(plan: Plan, backend: str) -> Plan:
+    """The plan of a call that is about something which this backend alone holds.
+
+    If it cannot serve the call it is the only one left out: why the others could not does not matter.
+    """
+    able = tuple([candidate for candidate in plan.able if candidate.target.name == backend])
+    if able:
+        others = [LeftOut(backend=one.target.name, reason=ELSEWHERE) for one in plan.able if one not in able]
+        return Plan(able=able, left_out=(*plan.left_out, *others))
+    said = zip([left for left in plan.left_out if left.reason == BUSY], plan.busy, strict=True)
+    return Plan(
+        able=(),
+        left_out=tuple([left for left in plan.left_out if left.backend == backend]),
+        busy=tuple([word for left, word in said if left.backend == backend]),
     )
 
 

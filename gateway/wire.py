@@ -32,13 +32,23 @@ Span = tuple[int, int]
 Members = dict[str, msgspec.Raw]
 
 
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request wants of answers that a server keeps.
+
+    previous: the id of the one that it continues. stored: its own is to be kept, where the server does such a thing.
+    """
+
+    previous: str | None
+    stored: bool
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks for.
 
     include_usage: the client wants the usage event, or this operation's streams tell it anyway. max_tokens: the
     operation's first bound that is given; length: that bound's name. keys: those of its parameters, not null, that
     some hardware is documented not to apply. members, options: the body's and those of its `stream_options` (None:
-    there is no such object).
+    there is no such object). keeping: None where no answer is kept.
     """
 
     model: str
@@ -50,6 +60,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
     members: Members
     options: Members | None
+    keeping: Keeping | None = None
 
 
 def read_ask(body: bytes, operation: Operation) -> Ask:
@@ -79,16 +90,23 @@ def read_ask(body: bytes, operation: Operation) -> Ask:
         keys=() if dialects.NOT_ON_DEVICE.isdisjoint(values) else _ignorable(values),
         members=values,
         options=options,
+        keeping=_keeping(values) if operation.keeps else None,
     )
 
 
-def splice(body: bytes, ask: Ask, *, model: str | None, include_usage: bool) -> bytes:
+def splice(
+    body: bytes, ask: Ask, *, model: str | None, include_usage: bool, response_id: str | None = None
+) -> bytes:
     """The body for a backend.
 
     body: the one that `ask` was read from. model: its name there; None: as the client called it.
-    include_usage: make the backend send the usage event, whatever the client wants. All else keeps its bytes.
+    include_usage: make the backend send the usage event, whatever the client wants. response_id: what its answer is
+    to be called; None: as it likes. All else keeps its bytes.
     """
     edits: list[tuple[Span, bytes]] = []
+    if response_id is not None:
+        behind = body.index(b"{") + 1
+        edits.append(((behind, behind), b'"request_id":"%b",' % response_id.encode()))
     if model is not None:
         edits.append((_span_of(body, ask.members, "model"), msgspec.json.encode(model)))
     if include_usage:
@@ -150,6 +168,25 @@ def _options(values: Members) -> Members | None:
         raise InvalidRequest("stream_options must be an object", param="stream_options") from error
     _check_once(bytes(raw), options, _INCLUDE_USAGE, inside="stream_options.")
     return options
+
+
+def _keeping(values: Members) -> Keeping:
+    """vLLM's word for the name of a response is `request_id`. Who could choose it could take another's."""
+    if "request_id" in values:
+        raise InvalidRequest("request_id cannot be given: the gateway names responses", param="request_id")
+    if _flag(values, "background", inside=""):
+        raise InvalidRequest(
+            "background responses are not served here: nobody would count their tokens", param="background"
+        )
+    previous = (
+        _scalar(values["previous_response_id"], "previous_response_id")
+        if "previous_response_id" in values
+        else None
+    )
+    if previous is not None and not isinstance(previous, str):
+        raise InvalidRequest("previous_response_id must be a string", param="previous_response_id")
+    stored = _flag(values, "store", inside="") if "store" in values else True
+    return Keeping(previous=previous, stored=bool(stored))
 
 
 def _ignorable(values: Members) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def test_recorded_answers_are_read_with_their_counts() -> None:
             assert answer.usage.completion_tokens == made
         assert (answer.finish_reasons == ()) is (not kind.generates)
         seen.add(kind)
-    assert seen == set(Answer) - {Answer.TRANSCRIPT}
+    assert seen == set(Answer) - {Answer.TRANSCRIPT, Answer.KEPT}
 
 
 def seconds(number: int) -> Usage:
@@ -307,3 +307,20 @@ def test_what_is_not_usual_is_left_to_the_other_reader(odd: dict[str, Any]) -> N
     assert read_usual(Answer.CHAT, GOOD) == read_any(Answer.CHAT, GOOD)
     assert read_usual(Answer.CHAT, body) is None
     assert read_sized(Answer.CHAT, body) == read_any(Answer.CHAT, body)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"error": {"code": "server_error", "message": "no"}, "status": "failed"}]
+)
+def test_a_kept_response_has_been_counted_before(more: dict[str, Any]) -> None:
+    body = captures.load("responses", captures.VLLM_APIS).response.body
+    value = json.loads(body) | more
+    assert value["usage"]["output_tokens"] > 0
+    answer = read_sized(Answer.KEPT, json.dumps(value).encode())
+    assert (answer.ok, answer.usage.prompt_tokens, answer.usage.completion_tokens) == (True, 0, 0)
+    assert answer.finish_reasons == ()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"object":"error","message":"no"}', b"no JSON"])
+def test_what_is_no_kept_response(body: bytes) -> None:
+    assert not read_sized(Answer.KEPT, body).ok

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from backends.errors import BackendDisconnected, BackendFaulted
 from backends.model import Backend
-from backends.upstream import Upstream
+from backends.upstream import HEADS_MAX, Upstream
 from tests.support.exchanges import Told, start
 from tests.support.memoryloop import MemoryLoop, MemoryTransport
 
@@ -248,3 +248,15 @@ def test_nothing_of_one_answer_reaches_the_next_attempt(
             assert first.body == one[2]
 
     run(play)
+
+
+def test_paths_with_ids_are_not_all_remembered() -> None:
+    async def ask_many(_loop: MemoryLoop, upstream: Upstream) -> None:
+        for number in range(2 * HEADS_MAX):
+            told = Told()
+            told.attempt = upstream.send("GET", f"/v1/responses/resp_{number}", [], b"", told)
+            assert told.attempt._request.startswith(b"GET /v1/responses/resp_%d HTTP/1.1\r\n" % number)
+            told.attempt.abort()
+        assert len(upstream._heads) == HEADS_MAX
+
+    run(ask_many)

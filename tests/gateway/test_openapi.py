@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway import errors, openapi
 from gateway.errors import InvalidRequest, Shape
 from gateway.forms import read_form_ask
-from gateway.operations import OPERATIONS, Operation
+from gateway.operations import ALL_OPERATIONS, CANCEL, OPERATIONS, Operation
 from gateway.wire import read_ask
 from tests.support import audio
 
@@ -36,7 +36,10 @@ def test_it_is_json_and_names_its_version() -> None:
 
 def test_every_operation_is_in_it_under_a_name_of_its_own() -> None:
     posted = {path: item["post"] for path, item in DOCUMENT["paths"].items() if "post" in item}
-    assert posted.keys() == OPERATIONS.keys()
+    assert posted.keys() == OPERATIONS.keys() | {CANCEL.path}
+    assert ALL_OPERATIONS.keys() <= DOCUMENT["paths"].keys()
+    for operation in ALL_OPERATIONS.values():
+        assert operation.method.lower() in DOCUMENT["paths"][operation.path]
     methods = [item.get("post") or item["get"] for item in DOCUMENT["paths"].values()]
     assert len({method["operationId"] for method in methods}) == len(methods)
     for path, operation in OPERATIONS.items():

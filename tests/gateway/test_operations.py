@@ -3,14 +3,13 @@
 import json
 
 from gateway.errors import Shape
-from gateway.operations import OPERATIONS
+from gateway.operations import ALL_OPERATIONS, OPERATIONS
 from tests.support import captures
 
 
 def test_every_path_is_found_by_itself() -> None:
-    assert {path: operation.path for path, operation in OPERATIONS.items()} == {
-        path: path for path in OPERATIONS
-    }
+    assert all(operation.path == path for path, operation in ALL_OPERATIONS.items())
+    assert len({(operation.name, path) for path, operation in ALL_OPERATIONS.items()}) == len(ALL_OPERATIONS)
 
 
 def test_each_name_means_one_thing_wherever_it_stands() -> None:
@@ -27,6 +26,18 @@ def test_only_what_is_generated_is_streamed_or_bounded() -> None:
         assert operation.streams is operation.answer.generates
         assert bool(operation.lengths) is operation.answer.generates
         assert not operation.usage_option or operation.streams
+
+
+def test_what_is_asked_for_by_its_id_costs_nothing_and_is_kept_no_further() -> None:
+    by_id = [one for path, one in ALL_OPERATIONS.items() if path not in OPERATIONS]
+    assert [(one.name, one.method) for one in by_id] == [
+        ("responses.retrieve", "GET"),
+        ("responses.cancel", "POST"),
+    ]
+    for operation in by_id:
+        assert not operation.answer.costs_tokens
+        assert not operation.keeps
+    assert [one.name for one in OPERATIONS.values() if one.keeps] == ["responses"]
 
 
 def test_anthropics_paths_speak_as_anthropic_does() -> None:

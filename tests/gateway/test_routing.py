@@ -11,7 +11,7 @@ from backends.errors import (
     BackendUnavailable,
 )
 from backends.health import State
-from gateway.routing import Busy, Course, Step, View, after, by_load, load, plan, turned_away
+from gateway.routing import Busy, Course, Step, View, after, by_load, load, only, plan, turned_away
 from metering.record import LeftOut
 from tests.support.machine import target
 
@@ -80,6 +80,26 @@ def test_a_backend_that_is_busy_is_left_out_and_its_word_kept() -> None:
 def test_turned_away_by_all(words: list[Busy], all_busy: bool, status: int, wait_s: int) -> None:
     error = turned_away(words, all_busy=all_busy)
     assert (error.status, error.code, error.retry_after_s) == (status, "no_backend", wait_s)
+
+
+def test_what_one_backend_holds_goes_to_no_other() -> None:
+    made = only(plan([view("a", state=State.DOWN), view("b"), view("c", tier=1)], max_tokens=None), "c")
+    assert [candidate.target.name for candidate in made.able] == ["c"]
+    assert made.left_out == (
+        LeftOut(backend="a", reason="down"),
+        LeftOut(backend="b", reason="not the holder"),
+    )
+    assert made.unable is None  # another tier's state has nothing to do with it
+
+
+def test_a_holder_that_is_not_able_leaves_its_own_reason_alone() -> None:
+    words = [Busy(status=429, retry_after_s=7), Busy(status=503, retry_after_s=9)]
+    views = [view("a", busy=words[0]), view("b", busy=words[1]), view("c", state=State.DOWN), view("d")]
+    made = plan(views, max_tokens=None)
+    for name, reason, busy in (("a", "busy", (words[0],)), ("b", "busy", (words[1],)), ("c", "down", ())):
+        alone = only(made, name)
+        assert (alone.able, alone.busy) == ((), busy)
+        assert alone.left_out == (LeftOut(backend=name, reason=reason),)
 
 
 def test_a_course_opens_tier_by_tier_and_tries_nobody_twice() -> None:

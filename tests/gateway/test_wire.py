@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.operations import OPERATIONS, Operation
-from gateway.wire import Ask, read_ask, splice
+from gateway.wire import Ask, Keeping, read_ask, splice
 from tests.support import captures
 
 CHAT = OPERATIONS["/v1/chat/completions"]
 JSON_PATHS = [path for path, operation in OPERATIONS.items() if not operation.form]
+RESPONSES = OPERATIONS["/v1/responses"]
 ACTED_ON = CHAT.acted_on
 
 BASE: dict[str, Any] = {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
@@ -276,7 +277,7 @@ def test_what_an_operation_does_not_act_on_is_not_looked_at(path: str) -> None:
     found = ask(operation, **odd)
     assert (found.stream, found.n, found.max_tokens) == (False, None, None)
     for name in operation.acted_on - {"model"}:
-        assert refused(json.dumps(BASE | {name: "odd"}).encode(), operation).param == name
+        assert refused(json.dumps(BASE | {name: ["odd"]}).encode(), operation).param == name
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
@@ -419,3 +420,52 @@ def test_usage_is_asked_for_in_the_clients_options(options: bytes, spliced: byte
 def test_large_and_exact_numbers_keep_their_bytes() -> None:
     body = b'{"model":"m1","seed":12345678901234567890,"temperature":1.0,"x":{"a":[1,2.50,null]}}'
     assert splice(body, read_ask(body, CHAT), model="m2", include_usage=False) == body.replace(b"m1", b"m2")
+
+
+# -- responses that a server keeps
+
+
+@pytest.mark.parametrize(
+    ("fields", "previous", "stored"),
+    [
+        ({}, None, True),
+        ({"store": True, "previous_response_id": None, "background": None}, None, True),
+        ({"store": None, "background": False}, None, False),  # as vLLM takes it
+        ({"store": False, "previous_response_id": "resp_1"}, "resp_1", False),
+        ({"previous_response_id": ""}, "", True),
+    ],
+)
+def test_what_is_wanted_of_kept_responses(fields: dict[str, Any], previous: str | None, stored: bool) -> None:
+    assert ask(RESPONSES, **fields).keeping == Keeping(previous=previous, stored=stored)
+    assert ask(CHAT, **fields).keeping is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"request_id": "resp_1"}, "request_id"),
+        ({"request_id": None}, "request_id"),
+        ({"background": True}, "background"),
+        ({"background": 1}, "background"),
+        ({"store": "yes"}, "store"),
+        ({"previous_response_id": 7}, "previous_response_id"),
+    ],
+)
+def test_what_no_request_for_a_response_may_say(fields: dict[str, Any], param: str) -> None:
+    assert refused(json.dumps(BASE | fields).encode(), RESPONSES).param == param
+    assert ask(CHAT, **fields)  # there it means nothing
+
+
+@pytest.mark.parametrize("name", ["background", "previous_response_id", "request_id", "store"])
+def test_none_of_it_may_stand_twice(name: str) -> None:
+    body = b'{"model":"m1","%b":null,"input":"hi","%b":null}' % (name.encode(), name.encode())
+    assert refused(body, RESPONSES).param in (name, "request_id")
+
+
+@pytest.mark.parametrize("body", [b'{"model":"m1","input":"hi"}', b' \n{ "input":"{" , "model": "m1" }\n'])
+def test_a_response_is_named_and_all_else_keeps_its_bytes(body: bytes) -> None:
+    found = read_ask(body, RESPONSES)
+    named = splice(body, found, model=None, include_usage=False, response_id="resp_1")
+    assert named == body.replace(b"{", b'{"request_id":"resp_1",', 1)
+    both = splice(body, found, model="m2", include_usage=False, response_id="resp_1")
+    assert both == named.replace(b'"m1"', b'"m2"')
