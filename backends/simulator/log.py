@@ -1,6 +1,6 @@
 """What a simulated server saw and sent, call by call: the outside oracle of tests. Pure.
 
-It shares no code with the gateway or its metering, so that the two can be compared. One entry for each POST to
+It shares no code with the gateway or its metering, so that the two can be compared. One entry for each request to
 a path of an API, as a JSON line (`GET /_sim/log`):
 
     n                        from 1, in the order in which requests were complete

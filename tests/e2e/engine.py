@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import time
+import types
 import typing
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 
 from tests.e2e.environment import MODEL, Environment
 
@@ -38,6 +40,8 @@ CLASSIFYING = (
     *COMMON,
     *("--runner", "pooling", "--convert", "classify", "--hf-overrides", json.dumps(TWO_CLASSES)),
 )
+KEEPING = {"VLLM_ENABLE_RESPONSES_API_STORE": "1"}
+"""Responses are kept; by default they are not."""
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -47,9 +51,13 @@ class EngineFailed(Exception):
 
 @contextlib.contextmanager
 def engine(
-    environment: Environment, log: pathlib.Path, flags: tuple[str, ...] = GENERATING
+    environment: Environment,
+    log: pathlib.Path,
+    flags: tuple[str, ...] = GENERATING,
+    *,
+    more: Mapping[str, str] = types.MappingProxyType({}),
 ) -> typing.Iterator[int]:
-    """Serve the small model on a free loopback port and yield the port. Raises EngineFailed.
+    """Serve the small model on a free loopback port and yield the port. more: of its variables. Raises EngineFailed.
 
     It runs at a low priority: a machine of two cores also runs what is tested.
     """
@@ -59,7 +67,7 @@ def engine(
         child = subprocess.Popen(
             ("nice", *serve, *flags),
             cwd=environment.cache,  # the model by a relative path: /v1/models shows it, and captures are kept
-            env=os.environ | QUIET | {"VLLM_CPU_KVCACHE_SPACE": "2"},
+            env={**os.environ, **QUIET, "VLLM_CPU_KVCACHE_SPACE": "2", **more},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

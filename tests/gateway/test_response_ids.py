@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import response_ids
 from gateway.response_ids import holder, mint
 
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
@@ -61,3 +62,11 @@ def test_what_is_no_id_of_ours_lies_nowhere(text: str) -> None:
 @given(st.text(max_size=60))
 def test_no_text_breaks_it(text: str) -> None:
     assert holder(text, tenant="acme", places=[("m1", "b1"), ("m1", "b2")]) is None
+
+
+def test_an_id_that_forgot_its_tenant_would_be_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: what keeps tenants apart is that word, and nothing else."""
+    digest = response_ids._digest
+    monkeypatch.setattr(response_ids, "_digest", lambda first, *more: digest(first, *more[1:]))
+    made = mint("w-1", tenant="acme", model="m1", backend="b1")
+    assert holder(made, tenant="globex", places=[("m1", "b1")]) == ("m1", "b1")
