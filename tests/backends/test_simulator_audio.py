@@ -11,12 +11,13 @@ from backends.simulator import refusals
 from backends.simulator.answers import Choice, Heading, Piece, StreamWriter, Usage
 from backends.simulator.apis.audio import TranscriptionBody, TranslationBody
 from backends.simulator.asks import Served
+from backends.simulator.kept import KeptResponses
 from backends.simulator.refusals import Refused
 from backends.simulator.tokens import Vocabulary
 from backends.simulator.uploads import read_form
 from tests.support.audio import BOUNDARY, TYPE, form, sound
 
-SERVED = Served(model="m1", max_model_len=448, vocabulary=Vocabulary())
+SERVED = Served(model="m1", max_model_len=448, vocabulary=Vocabulary(), responses=KeptResponses(9))
 HEADING = Heading(id="transcribe-1", created=1, model="m1", key="0" * 16)
 USED = Usage(prompt_tokens=204, completion_tokens=2)
 SAID = Choice(texts=["a", " b"], finish_reason="stop")
