@@ -67,7 +67,7 @@ OPENAI_PYTHON = Library(
         "cut": "APIError", "timeout": "APITimeoutError",
     },
     differ=CODE_AS_TEXT,
-    apis=frozenset({"responses", "stream_responses", "completion", "embed", "models"}),
+    apis=frozenset({"responses", "stream_responses", "kept", "completion", "embed", "models"}),
 )  # fmt: skip
 OPENAI_NODE = dataclasses.replace(
     OPENAI_PYTHON, name="openai-node", program="openai_node.mjs",

@@ -146,6 +146,19 @@ def test_the_responses_api(application: Application, do: str) -> None:
     assert (record["operation"], record["stream"]) == ("responses", do == "stream_responses")
 
 
+@only("kept")
+def test_a_response_is_had_again_and_continued(application: Application) -> None:
+    view, request_id = application.ask("kept", max_tokens=20)
+    assert view["error"] is None, view["error"]
+    first, again, second = view["pieces"]
+    assert first == again != second
+    calls = eventually(lambda: len(found := application.scene.calls(request_id)) == 3 and found)
+    assert [(call["operation"], call["outcome"]) for call in calls] == [
+        ("responses", "completed"), ("responses.retrieve", "completed"), ("responses", "completed"),
+    ]  # fmt: skip
+    assert calls[2]["usage"]["prompt_tokens"] > calls[0]["usage"]["prompt_tokens"]
+
+
 @only("completion")
 def test_the_completions_api(application: Application) -> None:
     view, request_id = application.ask("completion")

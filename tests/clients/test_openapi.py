@@ -29,7 +29,7 @@ def test_no_request_gets_an_answer_that_the_document_does_not_have(
     ]  # fmt: skip
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 0, run.stdout[-8_000:] + run.stderr
-    assert "Selected: 23/23" in run.stdout
+    assert "Selected: 25/25" in run.stdout
     assert len(scene.gateway.lines("call")) > before
     log = scene.gateway.log.read_text()
     assert "fault" not in log, log[-2_000:]

@@ -84,6 +84,15 @@ async function streamResponses(order, view) {
   }
 }
 
+// A response, the same once more, and one that goes on from it.
+async function kept(order, view) {
+  const api = client(order).responses;
+  const first = await api.create(responseBody(order), headers(order));
+  const again = await api.retrieve(first.id, {}, headers(order));
+  const second = await api.create({ ...responseBody(order), previous_response_id: first.id }, headers(order));
+  for (const answer of [first, again, second]) view.add(answer.output_text);
+}
+
 function noteResponse(view, answer) {
   view.finish = answer.status;
   view.prompt_tokens = answer.usage.input_tokens;
@@ -134,6 +143,7 @@ await serve(
     stream_tools: (order, view) => stream(order, view, TOOLS),
     responses,
     stream_responses: streamResponses,
+    kept,
     completion,
     embed,
     models,

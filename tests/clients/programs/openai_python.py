@@ -89,6 +89,15 @@ def stream_responses(order: Order, view: View) -> None:
             note_response(view, event.response)
 
 
+def kept(order: Order, view: View) -> None:
+    """A response, the same once more, and one that goes on from it."""
+    api = given(order).responses
+    first = api.create(**response_arguments(order))
+    again = api.retrieve(first.id, extra_headers=order.headers)
+    second = api.create(**response_arguments(order), previous_response_id=first.id)
+    view.pieces = [answer.output_text for answer in (first, again, second)]
+
+
 def response_arguments(order: Order) -> dict[str, Any]:
     return {
         "model": order.model,
@@ -138,6 +147,6 @@ def describe(error: Exception) -> dict[str, Any]:
 
 if __name__ == "__main__":
     handlers = (
-        chat, stream, tools, stream_tools, responses, stream_responses, completion, embed, models,
+        chat, stream, tools, stream_tools, responses, stream_responses, kept, completion, embed, models,
     )  # fmt: skip
     orders.serve({handler.__name__: handler for handler in handlers}, describe)
