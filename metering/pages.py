@@ -96,6 +96,7 @@ class Page:
         self._stuck = False
         self._seq = 0
         self._leaf = "0" * 64
+        self._counted = True  # something, since it was last shown: at first, that it lives
         self._turn = 0
         self._defs = bytearray()
         self._defs_crc = 0
@@ -110,13 +111,15 @@ class Page:
         assert seq > self._seq
         self._families.observe(line)
         self._seq, self._leaf = seq, leaf
+        self._counted = True
 
     def turn(self, seq: int, leaf: str) -> None:
-        """A flush is over: all lines up to the one at `seq` have been folded. Show them."""
+        """A flush is over: all lines up to the one at `seq` have been folded. Show them, if any counts."""
         assert seq >= self._seq
-        self._seq = seq
-        self._leaf = leaf
-        self.publish()
+        self._seq, self._leaf = seq, leaf
+        if self._counted:
+            self._counted = False
+            self.publish()
 
     def publish(self) -> None:
         """Show the cells as they are now, gauges among them."""

@@ -261,13 +261,16 @@ class Recorder:
             self._loop.call_soon(self._flush)
 
     def _end_turn(self, turn: _Turn) -> None:
-        """Its lines are in the file: fold them, and let go of those who wait."""
+        """Its lines are in the file: let go of those who wait, then fold them. No answer waits for what is counted,
+        and nothing else comes between: whoever asks this worker next sees all of it.
+        """
         if turn.lines:
             _, self.seq, self._leaf = turn.lines[-1]
-            self._fold(turn.lines)
-            self._schedule_sync()
         for entry in turn.waiting:
             self._call(entry.written)
+        if turn.lines:
+            self._fold(turn.lines)
+            self._schedule_sync()
 
     def _fail_turn(self, turn: _Turn, error: OSError) -> None:
         self._entries = turn.waiting + self._entries

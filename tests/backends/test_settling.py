@@ -1,10 +1,11 @@
 """What a call is billed by when its backend reported all, something, or nothing."""
 
 import dataclasses
+import itertools
 
 import pytest
 
-from backends.settling import Settled, of_nothing, of_sized, of_stream, prompt_estimate
+from backends.settling import Settled, is_settled, of_nothing, of_sized, of_stream, prompt_estimate
 from metering.usage import UNKNOWN, Usage, UsageSource
 
 REPORTED, COUNTED, ESTIMATED = UsageSource.REPORTED, UsageSource.COUNTED, UsageSource.ESTIMATED
@@ -111,3 +112,10 @@ def test_nor_has_an_answer_of_that_kind() -> None:
     invalid = Settled(usage=usage(None, 25, ESTIMATED), flags=("usage_invalid",))
     assert of_sized(Seen(UNKNOWN, text_bytes=99, usage_invalid=1), None) == invalid
     assert of_nothing(None) == Settled(usage=UNKNOWN)
+
+
+def test_what_is_settled_by_itself_is_what_settling_would_add_nothing_to() -> None:
+    counts = (None, 0, 7)
+    for prompt, completion, invalid, clamped in itertools.product(counts, counts, (0, 1), (0, 1)):
+        seen = Seen(usage(prompt, completion), usage_invalid=invalid, usage_clamped=clamped)
+        assert is_settled(seen) == (of_sized(seen, PROMPT) == Settled(usage=seen.usage))

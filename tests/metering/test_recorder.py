@@ -175,7 +175,7 @@ def test_a_turn_is_one_write_and_its_entries_are_released_in_order_after_it(tmp_
             assert [waiter.seen for waiter in waiters] == [[]] * 32, "nothing from within append"
             await turn()
             assert w.journal.writes == [(2, 32)]
-            assert w.order == ["turn", *waiters]
+            assert w.order == [*waiters, "turn"]
             assert all(waiter.seen == ["written"] for waiter in waiters)
             assert all(waiter.file_lines == 33 for waiter in waiters), "the line was in the file"
             assert w.fold.turns == [1, 33]
