@@ -417,7 +417,11 @@ class Sum:
         at = self._at
         if at < 0:
             at = self._at = self._index[self._labels]
-        _add_wide(self._values, at, amount)
+        total = self._values[at] + amount
+        if amount < 0 or total > _LOW_MASK:
+            _carry(self._values, at, amount)
+        else:
+            self._values[at] = total
 
 
 class Amount:
@@ -470,17 +474,21 @@ class Times:
         at = self._at
         if at < 0:
             at = self._at = self._index[self._labels]
-        self._values[at + bisect.bisect_left(self._edges, ns)] += 1
-        _add_wide(self._values, at + self._sum, ns)
+        values = self._values
+        values[at + bisect.bisect_left(self._edges, ns)] += 1
+        total = values[at + self._sum] + ns
+        if ns < 0 or total > _LOW_MASK:
+            _carry(values, at + self._sum, ns)
+        else:
+            values[at + self._sum] = total
 
 
-def _add_wide(values: "array.array[int]", low: int, amount: int) -> None:
+def _carry(values: "array.array[int]", low: int, amount: int) -> None:
+    """Add an amount that takes the low part beyond its bits."""
     assert amount >= 0
     total = values[low] + amount
-    if total > _LOW_MASK:
-        values[low + 1] += total >> LOW_BITS
-        total &= _LOW_MASK
-    values[low] = total
+    values[low + 1] += total >> LOW_BITS
+    values[low] = total & _LOW_MASK
 
 
 class Families:
