@@ -63,6 +63,10 @@ class Seen(msgspec.Struct, kw_only=True):
     told: list[tuple[object, ...]]  # what the registry was told
     steps: int
 
+    def __post_init__(self) -> None:
+        if not self.ended and not self.body:  # a head may wait for the body's first bytes, and the client was gone
+            self.status, self.headers = None, {}
+
 
 class Laws:
     """What was broken so far: a relay that meets an exception of ours would only take it for a fault of its call."""
