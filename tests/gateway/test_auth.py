@@ -1,6 +1,7 @@
 """Keys: who is let in as whom, and what is said to those who are not."""
 
 import hashlib
+import os
 import pathlib
 import stat
 
@@ -130,7 +131,7 @@ def test_of_two_that_make_the_file_at_once_both_get_one_key(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "api-key"
-    real_link, theirs = pathlib.os.link, new_key()  # type: ignore[attr-defined]
+    real_link, theirs = os.link, new_key()
 
     def link_too_late(source: object, target: object) -> None:
         file.write_text(theirs + "\n")
