@@ -29,7 +29,7 @@ from backends.health import Health, State
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
-from gateway import errors, openai_api, plain, pricing_config, rounds
+from gateway import errors, openai_api, paths, plain, pricing_config, rounds
 from gateway.attempt_log import AttemptLog
 from gateway.auth import Keys
 from gateway.bounds import LoopLag
@@ -264,6 +264,7 @@ def _open_faces(
     main.router.routes += [
         *operators.routes(keys),
         Route("/v1/models", api.models, methods=["GET"]),
+        Route("/v1/models/", api.models, methods=["GET"]),  # else it would ask for the model with no name
         Route("/v1/models/{model:path}", api.model, methods=["GET"]),
         Route("/openapi.json", api.description, methods=["GET"]),
         Route(RETRIEVE.path, KeptResponses(api, services, targets, models, RETRIEVE), methods=["GET"]),
@@ -389,7 +390,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         allowed = sorted((error.headers or {}).get("Allow", "another method").split(", "))
         shown: errors.GatewayError = errors.MethodNotAllowed(f"this path takes {', '.join(allowed)}")
     elif error.status_code == 404:
-        shown = errors.NotFound("there is nothing at this path; /openapi.json lists what there is")
+        shown = _nothing_at(request.scope["path"], request.app)
     else:
         shown = errors.InvalidRequest(str(error.detail))
     response = await openai_api.render(request, shown)
@@ -397,6 +398,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if allowed:
         response.headers["allow"] = ", ".join(allowed)
     return response
+
+
+def _nothing_at(path: str, app: App) -> errors.NotFound:
+    """The 404 of a path that `app` does not serve, with what it may have meant."""
+
+    def is_served(other: str) -> bool:
+        if app.hot is not None and other in OPERATIONS:
+            return True
+        return any(isinstance(route, Route) and route.path_regex.match(other) for route in app.router.routes)
+
+    found = paths.meant(path, is_served)
+    hint = f"if {found} is meant, check the base URL" if found else "/openapi.json lists what there is"
+    return errors.NotFound(f"there is nothing at {errors.shown(path)}; {hint}")
 
 
 async def _fault(request: Request, error: Exception) -> Response:

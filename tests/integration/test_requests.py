@@ -257,6 +257,7 @@ def test_head_is_get_without_its_body(wire: Wire, path: str) -> None:
         ("POST", "/v1/../v1/chat/completions", 404, None),
         ("OPTIONS", "*", 404, None),
         ("GET", "/", 404, None),
+        ("POST", "/v1/models/", 405, "GET, HEAD"),
     ],
 )
 def test_other_methods_and_paths_are_told_so(
@@ -269,6 +270,35 @@ def test_other_methods_and_paths_are_told_so(
     assert json.loads(body)["error"].keys() == {"message", "type", "param", "code"}
     assert "location" not in headers
     assert len(scripted.asked) == count
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "told"),
+    [
+        ("POST", "/v1/v1/messages", "if /v1/messages is meant, check the base URL"),
+        ("GET", "/v1/v1/models/m1", "if /v1/models/m1 is meant, check the base URL"),
+        ("POST", "/chat/completions", "if /v1/chat/completions is meant, check the base URL"),
+        ("GET", "/healthz/", "if /healthz is meant, check the base URL"),
+        ("GET", "/v1/" + "x" * 1000, "/openapi.json lists what there is"),
+    ],
+)
+def test_a_path_that_is_not_served_is_named_with_what_it_may_have_meant(
+    wire: Wire, method: str, path: str, told: str
+) -> None:
+    wire.sock.sendall(wire.head("content-length: 2", method=method, path=path) + b"{}")
+    status, _, body = answer(wire)
+    assert status == 404
+    shown = path if len(path) <= 100 else path[:100] + "…"
+    assert json.loads(body)["error"]["message"] == f"there is nothing at '{shown}'; {told}"
+
+
+def test_models_may_be_listed_with_a_slash_behind(wire: Wire) -> None:
+    listed = []
+    for path in ("/v1/models", "/v1/models/"):
+        wire.sock.sendall(wire.head(method="GET", path=path))
+        status, _, body = answer(wire)
+        listed.append((status, [card["id"] for card in json.loads(body)["data"]]))
+    assert listed == [(200, ["m1"])] * 2
 
 
 def test_an_upgrade_that_nobody_knows_is_left_out(wire: Wire) -> None:
