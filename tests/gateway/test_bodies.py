@@ -43,6 +43,7 @@ def test_other_encodings_are_not(value: bytes) -> None:
     with pytest.raises(EncodingUnknown) as caught:
         bodies.check(encoded(value), MIB)
     assert caught.value.status == 415
+    assert caught.value.message.endswith(f" not in content-encoding {value.decode('latin-1')!r}")
 
 
 @pytest.mark.parametrize(
@@ -62,20 +63,24 @@ def test_json_is_read_whatever_its_parameters(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "named"),
     [
-        b"text/plain",
-        b"application/x-www-form-urlencoded",
-        b"multipart/form-data; boundary=x",
-        b"application/json; charset=utf-16",
-        b"application/json; x=y; charset=latin-1",
-        b"application/jsonx",
-        b"",
+        (b"text/plain", "'text/plain'"),
+        (b"application/x-www-form-urlencoded", "'application/x-www-form-urlencoded'"),
+        (b" Multipart/form-data ; boundary=x", "'Multipart/form-data'"),
+        (b"application/json; charset=utf-16", "'utf-16'"),
+        (b"application/json; x=y; charset=latin-1", "'latin-1'"),
+        (b"application/jsonx", "'application/jsonx'"),
+        (b"text/\xff\x00'", '"text/ÿ\\x00\'"'),
+        (b"x" * 5000, "'" + "x" * 100 + "…'"),
+        (b"", "''"),
     ],
 )
-def test_nothing_else_is(value: bytes) -> None:
-    with pytest.raises(WrongMediaType):
+def test_nothing_else_is_and_what_came_is_named(value: bytes, named: str) -> None:
+    with pytest.raises(WrongMediaType) as caught:
         bodies.check({b"content-type": value}, MIB)
+    assert caught.value.status == 415
+    assert caught.value.message.endswith(f", not {named}")
 
 
 def test_a_length_above_the_bound_is_refused_by_the_head() -> None:
