@@ -1,6 +1,7 @@
 """A call's record as a page for a person: who, what, where, when, how much and why."""
 
 import datetime
+import re
 from collections.abc import Iterator
 
 from metering.audit import Found
@@ -17,6 +18,8 @@ from metering.units import (
 from metering.usage import Usage
 
 _UNKNOWN = "unknown"
+_NEURON = re.compile(r"(inf|trn)\d")
+"""Begins the families of Inferentia and Trainium, and of nothing else (AWS, «Instance type naming conventions»)."""
 _LABEL_WIDTH = 10
 
 
@@ -69,12 +72,22 @@ def _served_by(record: CallRecord, host: Host | None) -> str:
     words = [record.backend]
     if host is not None and host.framework is not None:
         words.append(f"{host.framework} {host.framework_version or _UNKNOWN}")
-    words.append(f"Neuron SDK {record.neuron_version or _UNKNOWN}")
+    if sdk := _neuron_sdk(record):
+        words.append(sdk)
     if record.spill_reason:
         words.append(f"spill: {record.spill_reason}")
     if record.fallback_reason:
         words.append(f"fallback: {record.fallback_reason}")
     return "  ".join(words)
+
+
+def _neuron_sdk(record: CallRecord) -> str | None:
+    """What is to be said of the Neuron SDK; None: nothing, as nobody has said what hardware it is."""
+    if record.neuron_version is not None:
+        return f"Neuron SDK {record.neuron_version}"
+    if record.instance_family is None:
+        return None
+    return f"Neuron SDK {_UNKNOWN}" if _NEURON.match(record.instance_family) else "no Neuron SDK"
 
 
 def _hardware(record: CallRecord, host: Host | None) -> Iterator[tuple[str, str]]:

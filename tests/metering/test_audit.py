@@ -339,8 +339,28 @@ def test_the_page_says_what_a_tokenizer_counted() -> None:
 def test_a_host_of_which_little_is_known() -> None:
     little = Host(backend="b", identity_source="unknown", model="llama", served_model="llama")
     text = shown(little, backend="b", instance_family=None)
-    assert "b  Neuron SDK unknown" in text
+    assert "served by b\n" in text
     assert "family unknown  (according to: unknown)" in text
+
+
+@pytest.mark.parametrize(
+    ("family", "version", "said"),
+    [
+        ("inf2", "2.28.0", "  Neuron SDK 2.28.0"),
+        ("inf2", None, "  Neuron SDK unknown"),
+        ("trn2u", None, "  Neuron SDK unknown"),
+        ("g6e", None, "  no Neuron SDK"),  # a GPU
+        ("c7i", None, "  no Neuron SDK"),  # a CPU
+        ("infra", None, "  no Neuron SDK"),
+        (None, "2.28.0", "  Neuron SDK 2.28.0"),
+        (None, None, ""),
+    ],
+)
+def test_the_sdk_of_a_host_that_cannot_have_one_is_not_unknown(
+    family: str | None, version: str | None, said: str
+) -> None:
+    text = shown(None, backend="b", instance_family=family, neuron_version=version)
+    assert f"served by b{said}\n" in text
 
 
 def test_the_page_of_an_unpriced_call_says_what_would_price_it() -> None:
