@@ -16,7 +16,7 @@ _NAMES = re.compile(rb"[A-Za-z0-9_-]+(?:[ \t]*,[ \t]*[A-Za-z0-9_-]+)*")
 _EXPOSED = b", ".join(
     (
         *(b"x-request-id", b"x-weighbridge-call-id", b"x-weighbridge-served-by", b"x-weighbridge-fallback"),
-        *(b"x-weighbridge-spill", b"x-weighbridge-ignored", b"retry-after"),
+        *(b"x-weighbridge-spill", b"x-weighbridge-ignored", b"retry-after", b"request-id"),
     )
 )
 _METHODS = b"GET, HEAD, POST"

@@ -41,10 +41,10 @@ def error(error: GatewayError, facts: Facts) -> tuple[Open, bytes]:
 
 
 def _ids(facts: Facts) -> Headers:
-    return (
-        (b"x-request-id", facts.request_id.encode()),
-        (b"x-weighbridge-call-id", facts.call_id.encode()),
-    )
+    request_id = facts.request_id.encode()
+    ids = ((b"x-request-id", request_id), (b"x-weighbridge-call-id", facts.call_id.encode()))
+    name = facts.operation.id_header
+    return ids if name is None else (*ids, (name, request_id))
 
 
 def _length(length: int) -> tuple[bytes, bytes]:

@@ -333,6 +333,8 @@ def _error_answer(error: GatewayError, visit: Visit) -> tuple[int, Headers, byte
         (b"content-length", b"%d" % len(body)),
         (b"x-request-id", visit.request_id.encode()),
     ]
+    if (name := visit.operation.id_header) is not None:
+        headers.append((name, visit.request_id.encode()))
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_s))
     if isinstance(error, errors.MethodNotAllowed):

@@ -24,8 +24,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     form: its bodies are forms (multipart/form-data), not JSON. usage_option: a stream tells its usage only if
     `stream_options.include_usage`, of a form `stream_include_usage`, asks for it. choices: `n` says how many answers
     there are. lengths: what bounds the answer, in tokens; the first that is given wins. errors: how its
-    errors are worded. headers: names of the client's that go on to the backend. acted_on: the keys of all these,
-    which may stand once only (derived).
+    errors are worded. headers: names of the client's that go on to the backend. id_header: the name by which this
+    API's clients look for the id of a request, besides `x-request-id`. acted_on: the keys of all these, which may
+    stand once only (derived).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     lengths: tuple[str, ...] = ()
     errors: Shape = Shape.OPENAI
     headers: tuple[bytes, ...] = ()
+    id_header: bytes | None = None
     acted_on: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -52,6 +54,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ANTHROPIC = (b"anthropic-version", b"anthropic-beta")
+_ANTHROPIC_ID = b"request-id"  # source: Anthropic's API reference, «Request IDs»; its SDKs' `_request_id`
 
 
 def _operations() -> Iterable[Operation]:
@@ -90,6 +93,7 @@ def _operations() -> Iterable[Operation]:
         lengths=("max_tokens",),
         errors=Shape.ANTHROPIC,
         headers=_ANTHROPIC,
+        id_header=_ANTHROPIC_ID,
     )
     yield Operation(
         name="count_tokens",
@@ -97,6 +101,7 @@ def _operations() -> Iterable[Operation]:
         answer=Answer.TOKEN_COUNT,
         errors=Shape.ANTHROPIC,
         headers=_ANTHROPIC,
+        id_header=_ANTHROPIC_ID,
     )
     for name in ("transcriptions", "translations"):
         yield Operation(

@@ -50,6 +50,7 @@ def test_anthropics_paths_speak_as_anthropic_does() -> None:
     # The upstream looks for it at the end, where a body is not JSON.
     forms = {path for path, operation in OPERATIONS.items() if operation.form}
     assert {path for path, headers in named.items() if headers[-1] == b"content-type"} == forms
+    assert {path for path, operation in OPERATIONS.items() if operation.id_header == b"request-id"} == shapes
 
 
 def test_the_recorded_server_has_every_path() -> None:

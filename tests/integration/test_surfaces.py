@@ -175,6 +175,7 @@ def test_a_backends_failure_is_told_in_the_apis_own_shape(
     finally:
         pair.backend.disarm()
     assert call.answer.status == 502
+    assert ("request-id" in call.answer.headers) is (path in ANTHROPIC)
     assert call.record["outcome"] == "backend_failed"
     assert_shape(path, call.body)
 
@@ -195,6 +196,17 @@ def assert_shape(path: str, body: bytes) -> None:
         assert {"type", "message"} <= told["error"].keys()
     else:
         assert told["error"].keys() >= {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("path", [*GENERATING, *READING, *FREE])
+def test_each_answer_has_the_requests_id_where_its_client_looks_for_it(pair: Pair, path: str) -> None:
+    asked = (GENERATING | READING | FREE)[path]
+    wholes = [asked, asked | {"stream": True}] if path in GENERATING else [asked]
+    for body in (*wholes, asked | {"model": "no-such-model"}, b"{"):
+        answer = pair.gateway.post(path, body, x_request_id="mine-1")
+        answer.read()
+        assert answer.headers["x-request-id"] == "mine-1"
+        assert answer.headers.get("request-id") == ("mine-1" if path in ANTHROPIC else None)
 
 
 @pytest.mark.parametrize("path", GENERATING)

@@ -39,6 +39,7 @@ def chat(order: Order, view: View, **more: Any) -> None:
     raw = messages(order).with_raw_response.create(**arguments(order), **more)
     view.call_id = raw.headers.get("x-weighbridge-call-id")
     answer = raw.parse()
+    assert answer._request_id == raw.headers["x-request-id"]
     for block in answer.content:
         if block.type == "text":
             view.add(block.text)
