@@ -20,6 +20,7 @@ DEFAULT_FILE = "weighbridge.yaml"
 PREFIX = "WEIGHBRIDGE_"
 _MOUNTS = pathlib.Path("/proc/self/mounts")
 _ELSEWHERE = {"WEIGHBRIDGE_CONFIG", "WEIGHBRIDGE_PORT"}
+_LISTEN = ("WEIGHBRIDGE_LISTEN", "WEIGHBRIDGE_PORT")
 _SHORT = {"WEIGHBRIDGE_REDIS_URL": "redis__url"}
 # Kubernetes sets these in every pod beside a Service named weighbridge; they are not meant for us.
 _SERVICE_LINK = re.compile(r"WEIGHBRIDGE_(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_\w+)\Z")
@@ -127,6 +128,21 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
     found = shape.read(root, Place)
     shape.raise_mistakes()
     return found
+
+
+def listen(env: Mapping[str, str], flags: Flags) -> tuple[str, int]:
+    """Host and port of the API by flags and environment, for a file yet to be written. Raises ConfigErrors."""
+    root = Node(value={}, where="environment")
+    mistakes: list[Mistake] = []
+    _lay_environment(root, {name: env[name] for name in _LISTEN if name in env}, mistakes)
+    _lay_flags(root, Flags(port=flags.port), mistakes)
+    if mistakes:
+        raise ConfigErrors(mistakes)
+    found = root.value.get("listen", Node(value=LISTEN_DEFAULT, where="default"))
+    try:
+        return host_and_port(found.value)
+    except ValueError as error:
+        raise ConfigErrors([Mistake(found.where, 0, "listen", str(error))]) from error
 
 
 def notes(config: Config) -> list[str]:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway import config_load, demo_fleet, demo_tour, supervisor
 from gateway.auth import hash_of
-from gateway.config import LISTEN_DEFAULT, Config, host_and_port
+from gateway.config import Config, host_and_port
 from gateway.config_load import Flags, Place
 from gateway.demo_fleet import MODEL, SERVED_MODEL, SERVERS, TENANTS, Server
 from gateway.demo_tour import Client, TourError
@@ -202,8 +202,7 @@ def _run(state_dir: pathlib.Path, flags: Flags, keys: Mapping[str, str], stack: 
         simulators.append(stack.enter_context(contextlib.closing(Simulator(server, log.fileno()))))
         timing = "measured" if simulators[-1].measured else "assumed"
         say(f"  {server.name}: {server.instance_type}, {server.slots} slots, timing {timing}\n")
-    host, port = host_and_port(LISTEN_DEFAULT)
-    wanted = Address(host, port if flags.port is None else flags.port)
+    wanted = Address(*config_load.listen(os.environ, flags))
     config = demo_fleet.configuration(
         {simulator.server.name: simulator.address.url for simulator in simulators},
         {tenant: hash_of(key) for tenant, key in keys.items()},

@@ -373,6 +373,31 @@ def test_flag_over_environment_over_file_over_default(tmp_path: pathlib.Path) ->
     assert load(tmp_path, file, env, flags).state_dir == "/nowhere/flag"
 
 
+@pytest.mark.parametrize(
+    ("env", "port", "expected"),
+    [
+        ({}, None, ("127.0.0.1", 8080)),
+        ({"WEIGHBRIDGE_PORT": "9001"}, None, ("127.0.0.1", 9001)),
+        ({"WEIGHBRIDGE_PORT": "9001"}, 9002, ("127.0.0.1", 9002)),
+        ({"WEIGHBRIDGE_LISTEN": "[::1]:8000"}, None, ("::1", 8000)),
+        ({"WEIGHBRIDGE_LISTEN": "0.0.0.0:8000", "WEIGHBRIDGE_PORT": "9001"}, None, ("0.0.0.0", 9001)),
+        ({"WEIGHBRIDGE_PORT": "tcp://10.0.0.1:80", "WEIGHBRIDGE_WORKERS": "x"}, None, ("127.0.0.1", 8080)),
+    ],
+)
+def test_where_to_listen_without_a_file(
+    env: dict[str, str], port: int | None, expected: tuple[str, int]
+) -> None:
+    assert config_load.listen(env, Flags(port=port)) == expected
+
+
+@pytest.mark.parametrize(
+    "env", [{"WEIGHBRIDGE_PORT": "99999"}, {"WEIGHBRIDGE_LISTEN": "8080"}, {"WEIGHBRIDGE_LISTEN": "::1:80"}]
+)
+def test_a_wrong_place_to_listen_is_named_without_a_file_too(env: dict[str, str]) -> None:
+    with pytest.raises(ConfigErrors, match=next(iter(env))):
+        config_load.listen(env, config_load.NO_FLAGS)
+
+
 def test_any_key_can_come_from_the_environment(tmp_path: pathlib.Path) -> None:
     env = {
         "WEIGHBRIDGE_WORKERS": "2",

@@ -25,13 +25,16 @@ READY_S = 60.0
 class Demo:
     """A demo that runs, its output in files."""
 
-    def __init__(self, directory: pathlib.Path, state_dir: pathlib.Path, port: int = 0) -> None:
+    def __init__(
+        self, directory: pathlib.Path, state_dir: pathlib.Path, port: int | None = 0, **env: str
+    ) -> None:
         self.state_dir = state_dir
         self.out, self.log = directory / "out", directory / "log"
+        flags = [] if port is None else ["--port", str(port)]
         with self.out.open("wb") as out, self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*WEIGHBRIDGE, "demo", "--port", str(port), "--state-dir", str(state_dir)],
-                cwd=ROOT, stdout=out, stderr=log, start_new_session=True,
+                [*WEIGHBRIDGE, "demo", *flags, "--state-dir", str(state_dir)],
+                cwd=ROOT, stdout=out, stderr=log, start_new_session=True, env=os.environ | env,
             )  # fmt: skip
 
     def ready(self) -> "Demo":
@@ -126,11 +129,17 @@ def test_a_second_demo_in_the_same_directory_changes_nothing(demo: Demo, tmp_pat
     assert (demo.state_dir / "demo.yaml").read_bytes() == before
 
 
-def test_a_taken_port_is_one_line(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("by", ["flag", "environment"])
+def test_a_taken_port_is_one_line(tmp_path: pathlib.Path, by: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        one = Demo(tmp_path, tmp_path / "state", port)
+        if by == "flag":
+            one = Demo(tmp_path, tmp_path / "state", port)
+        else:
+            one = Demo(tmp_path, tmp_path / "state", None, WEIGHBRIDGE_PORT=str(port))
         assert one.process.wait(30) == 3
+    # The file that it leaves is for `serve` too: it names the port that was asked for.
+    assert f"\nlisten: 127.0.0.1:{port}\n" in (one.state_dir / "demo.yaml").read_text()
     assert one.log.read_text() == (
         f"weighbridge: cannot listen on 127.0.0.1:{port} (listen): another process has it; "
         "end that, or choose another with --port\n"
