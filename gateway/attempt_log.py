@@ -1,11 +1,13 @@
 """Attempts that failed, as log lines: a fold of the journal, as all that is told of calls.
 
-Of a kind (backend, outcome, error) at most one line a second: a server that refuses everything
-must not fill the log. `more` is how many of the kind have gone unsaid since its last line, if any.
+One that the gateway ended itself (at a stop, or by a mistake of its own) is said to have been cut: there is nothing
+to look for at its server. Of a kind (backend, outcome, error) at most one line a second: a server that refuses
+everything must not fill the log. `more` is how many of the kind have gone unsaid since its last line, if any.
 """
 
 import logging
 
+from gateway.errors import Fault, ShuttingDown
 from metering.logs import log
 from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Line
 from metering.units import NS_PER_S
@@ -13,6 +15,9 @@ from metering.units import NS_PER_S
 QUIET_NS = NS_PER_S
 
 _FAILED = {AttemptOutcome.UNAVAILABLE, AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT}
+
+_OURS = {ShuttingDown.code, Fault.code}
+"""The errors of attempts that were cut by the gateway."""
 
 Kind = tuple[str, AttemptOutcome, str | None]
 
@@ -46,7 +51,11 @@ class AttemptLog:
         self._said_ns[kind] = call.at_ns
         more = {"more": unsaid} if (unsaid := self._unsaid.pop(kind, 0)) else {}
         log(
-            logger, logging.WARNING, "attempt failed", call_id=call.call_id, backend=attempt.backend,
+            logger, logging.WARNING, _phrase(attempt), call_id=call.call_id, backend=attempt.backend,
             outcome=attempt.outcome.value, error=attempt.error, call_outcome=call.outcome.value,
             **more,
         )  # fmt: skip
+
+
+def _phrase(attempt: AttemptRecord) -> str:
+    return "attempt cut by the gateway" if attempt.error in _OURS else "attempt failed"

@@ -39,6 +39,22 @@ def test_each_failed_attempt_of_a_call_is_a_warning_with_its_call(caplog: pytest
 
 
 @pytest.mark.parametrize(
+    ("error", "phrase"),
+    [
+        ("shutdown", "attempt cut by the gateway"),
+        ("internal_error", "attempt cut by the gateway"),
+        ("ended early", "attempt failed"),
+        ("status 503", "attempt failed"),
+    ],
+)
+def test_what_the_gateway_has_cut_itself_is_no_failure_of_the_backend(
+    error: str, phrase: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    AttemptLog().fold(record(FIRST_NS, failed("a", error=error)), 7, "leaf")
+    assert [one.getMessage() for one in caplog.records] == [phrase]
+
+
+@pytest.mark.parametrize(
     "outcome", [AttemptOutcome.COMPLETED, AttemptOutcome.CLIENT_GONE, AttemptOutcome.REFUSED]
 )
 def test_what_is_no_fault_of_a_backend_is_not_said(

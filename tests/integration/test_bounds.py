@@ -192,6 +192,9 @@ def test_a_stop_ends_answers_that_do_not_end_and_their_clients_are_told(tmp_path
             assert await asyncio.to_thread(gateway.process.wait, 60) == 0
             ended = [(line["outcome"], line["error_code"]) for line in gateway.lines("call")]
             assert ended == [("backend_failed", "shutdown")] * 2
+            said = gateway.log.read_text()
+            assert "attempt cut by the gateway" in said
+            assert "attempt failed" not in said
             assert gateway.lines()[-1]["kind"] == "stop"
 
     asyncio.run(play())
