@@ -93,8 +93,8 @@ ADMITTING, QUEUED, CONNECTING, WAITING, HELD, SIZED, REJECTED, STREAMING, ENDING
 _SPEAKING = frozenset({QUEUED, CONNECTING, WAITING, HELD, STREAMING})
 """Where a stream that has been silent for too long gets a comment."""
 
-_READ = frozenset({ENDING, DRAINING})
-"""Where nothing more of the backend's goes to the client."""
+_APART = frozenset({QUEUED, CONNECTING, ENDING, DRAINING})
+"""Where what is waited for does not depend on how fast the client takes what it gets."""
 
 _ANSWERING = frozenset({HELD, REJECTED, STREAMING, ENDING})
 """Where an answer that is not sized is being read."""
@@ -189,9 +189,10 @@ class Call:
     def unread_deadline_ns(self) -> int:
         """The same while a slow client keeps its backend from being read: that one's silence is not its fault.
 
-        Once all of the answer has been read, or the client has left, there is nobody to be patient with.
+        As long as no backend has been reached, and once all of the answer has been read or the client has left, there
+        is nobody to be patient with.
         """
-        return self._due_ns if self.state in _READ else self.total_deadline_ns
+        return self._due_ns if self.state in _APART else self.total_deadline_ns
 
     def start(self, now_ns: int) -> Actions:
         """Begin: the `admitted` line goes into this turn's write."""

@@ -105,18 +105,20 @@ class Relay:
         self._act(self.call.start(self._services.clock()))
 
     def pause(self) -> None:
-        """The client takes no more for now: the backend is not read."""
-        if not self._paused and self._attempt is not None:
+        """The client takes no more for now: the backend is not read, be it one that is still to be asked."""
+        if not self._paused:
             self._paused = True
             self._services.exceeded(Bound.BUFFER)
-            self._attempt.pause()
+            if self._attempt is not None:
+                self._attempt.pause()
 
     def resume(self) -> None:
         """The client takes more."""
-        if self._paused and self._attempt is not None:
+        if self._paused:
             self._paused = False
             self._resumed = True
-            self._attempt.resume()
+            if self._attempt is not None:
+                self._attempt.resume()
 
     def gone(self) -> None:
         """The client has left. What its backend still sends is read: its usage may be in it."""
@@ -212,6 +214,8 @@ class Relay:
         listener = _Listener(self, action.attempt)
         request = self._request
         self._attempt = entry.upstream.send(request.method, request.path, request.headers, body, listener)
+        if self._paused:
+            self._attempt.pause()
 
     def _busy_now(self, entry: Entry) -> BackendUnavailable | None:
         """Has the backend become busy since the call was planned? Those that waited for a seat are told, not sent."""

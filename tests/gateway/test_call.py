@@ -821,6 +821,8 @@ def test_tokens_that_pass_by_themselves_do_not_make_a_comment_a_sign_of_life() -
 
 
 def test_a_slow_client_excuses_a_silent_backend_but_not_one_that_has_said_all() -> None:
+    assert queued().call.unread_deadline_ns == queued().call.deadline_ns
+    assert connecting().call.unread_deadline_ns == 2 * SECOND
     assert streaming().call.unread_deadline_ns == 600 * SECOND
     assert ending().call.unread_deadline_ns == SECOND
     assert draining().call.unread_deadline_ns == SECOND

@@ -51,7 +51,7 @@ def play(seed: int, make: Callable[..., Side]) -> Seen:
     answers = {name: any_answer(rng, api, name, stream, size) for name in NAMES}
     taken = [name for name in NAMES if rng.random() < 0.3]
     rate, most = rng.choice([0.0, 0.02, 0.1, 0.2]), rng.choice([30, 200, 5_000])
-    script = Script(rng, answers, size, rate, may_be_slow=limits is LIMITS, whole=rng.random() < 0.2)
+    script = Script(rng, answers, size, rate, whole=rng.random() < 0.2)
     asked = msgspec.structs.replace(facts(stream=stream), operation=OPERATIONS[api.path])
     return script.play(make(Call(asked, plan(*TIERS), limits), taken, NAMES, most), LOSSES)
 

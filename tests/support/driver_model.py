@@ -39,7 +39,7 @@ class Modelled(World):
         return self.made_line is not None
 
     def _pause(self) -> None:
-        self._paused = bool(self.connects)
+        self._paused = True
 
     def _resume(self) -> None:
         self._resumed = self._resumed or self._paused

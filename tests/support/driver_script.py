@@ -16,17 +16,14 @@ class Script:
     """What happens to a call, made of a seed: the same for each side that behaves the same.
 
     answers: backend → status, headers, body, does it close. size: of a backend's writes. rate: of what goes wrong.
-    may_be_slow: a client may be slow before the commit point too. whole: answers that end come in one read.
+    whole: answers that end come in one read.
     """
 
-    def __init__(
-        self, rng: random.Random, answers: Any, size: int, rate: float, *, may_be_slow: bool, whole: bool
-    ) -> None:
+    def __init__(self, rng: random.Random, answers: Any, size: int, rate: float, *, whole: bool) -> None:
         self._rng = rng
         self._answers = answers
         self._size = size
         self._rate = rate
-        self._may_be_slow = may_be_slow
         self._whole = whole
         self._said = 0
 
@@ -108,7 +105,7 @@ class Script:
                 side.tick(to_the_end=self._rng.random() < 0.1)
             case "grant" if side.waiting:
                 side.grant(self._rng.choice(side.waiting))
-            case "slow" if not side.gone and (self._may_be_slow or side.call.state >= State.STREAMING):
+            case "slow" if not side.gone:
                 side.take(False)
             case "take" if not side.gone:
                 side.take(True)
