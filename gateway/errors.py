@@ -211,7 +211,7 @@ def rejected(status: int, body: bytes, shape: Shape = Shape.OPENAI) -> tuple[byt
     code = found.code and found.code[:CODE_CHARACTERS_MAX]
     if shape is Shape.ANTHROPIC:
         type_ = found.type if found.type in set(_ANTHROPIC_TYPES.values()) else None
-        return _anthropic_body(type_ or _anthropic_type(status), found.message), code
+        return _anthropic_body(type_ or anthropic_type(status), found.message), code
     if found.openai:
         return body, code
     return error_body(InvalidRequest(found.message, param=found.param), shape), None
@@ -232,7 +232,7 @@ def rejection(status: int, body: bytes) -> GatewayError:
 def error_body(error: GatewayError, shape: Shape = Shape.OPENAI) -> bytes:
     """An error as JSON, in its shape. OpenAI's `message`, `type`, `param`, `code` are all four always there."""
     if shape is Shape.ANTHROPIC:
-        return _anthropic_body(_anthropic_type(error.status), error.message)
+        return _anthropic_body(anthropic_type(error.status), error.message)
     return msgspec.json.encode({"error": _fields(error)})
 
 
@@ -269,7 +269,8 @@ _ANTHROPIC_TYPES: dict[int, str] = {
 """By status; source: Anthropic's API reference, «Errors»."""
 
 
-def _anthropic_type(status: int) -> str:
+def anthropic_type(status: int) -> str:
+    """What Anthropic's API calls an error of this status."""
     return _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 

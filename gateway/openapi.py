@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.sized import PACKABLE
-from gateway import wire
+from gateway import openapi_words, wire
 from gateway.errors import Shape
 from gateway.operations import CANCEL, OPERATIONS, RETRIEVE, Operation
 
 Json = dict[str, Any]
-
-_ERRORS = {Shape.OPENAI: "Error", Shape.RESPONSES: "Error", Shape.ANTHROPIC: "AnthropicError"}
 
 
 def document(version: str, models: Sequence[str]) -> Json:
@@ -24,7 +22,8 @@ def document(version: str, models: Sequence[str]) -> Json:
         "info": {
             "title": "Weighbridge",
             "version": version,
-            "description": "The APIs of OpenAI, Anthropic and vLLM, metered and recorded.",
+            "description": "The APIs of OpenAI, Anthropic and vLLM, metered and recorded. Bodies pass as they came: "
+            "here stands what the gateway itself acts on and answers, the rest is the model server's.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"bearer": []}, {"apiKey": []}],
@@ -41,6 +40,8 @@ def document(version: str, models: Sequence[str]) -> Json:
                     "description": "The same key.",
                 },
             },
+            "headers": openapi_words.header_components(),
+            "responses": openapi_words.response_components(),
             "schemas": _SCHEMAS,
         },
     }
@@ -52,18 +53,22 @@ def _operation(operation: Operation, models: Sequence[str]) -> Json:
         described["text/event-stream"] = {"schema": {"type": "string"}}
     for media in PACKABLE.get(operation.answer, ()):
         described[media] = {"schema": {"type": "string"}}
-    failed = _json(_ERRORS[operation.errors])
+    words = openapi_words.OPERATION_WORDS[operation.name]
     return {
         "operationId": operation.path.strip("/").replace("/", "_"),
-        "summary": operation.name,
+        "summary": words.summary,
+        "description": words.description,
         "requestBody": {
             "required": True,
             "content": {_media(operation): {"schema": _body(operation, models)}},
         },
         "responses": {
-            "200": {"description": "The model server's answer, as it came.", "content": described},
-            "4XX": failed | {"description": "The request is at fault, by the gateway or by the server."},
-            "5XX": failed | {"description": "No server could answer; another try may help."},
+            "200": {
+                "description": "The model server's answer, as it came.",
+                "headers": openapi_words.served_headers(operation.errors),
+                "content": described,
+            },
+            **openapi_words.failures(operation.errors),
         },
     }
 
@@ -73,7 +78,7 @@ def _media(operation: Operation) -> str:
 
 
 def _kept(operation: Operation) -> Json:
-    failed = _json(_ERRORS[operation.errors])
+    words = openapi_words.OPERATION_WORDS[operation.name]
     named = {
         "name": "response_id",
         "in": "path",
@@ -82,12 +87,12 @@ def _kept(operation: Operation) -> Json:
     }
     return {
         "operationId": operation.name.replace(".", "_"),
-        "summary": operation.name,
+        "summary": words.summary,
+        "description": words.description,
         "parameters": [named],
         "responses": {
-            "200": _ok(_json("Any")),
-            "4XX": failed | {"description": "No such response of this tenant's, or it cannot be had so."},
-            "5XX": failed | {"description": "The server that holds it could not answer."},
+            "200": _ok(_json("Any")) | {"headers": openapi_words.served_headers(operation.errors)},
+            **openapi_words.failures_without_body(operation.errors),
         },
     }
 
@@ -138,33 +143,53 @@ def _text() -> Json:
     return {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-def _page(name: str, summary: str, answers: dict[str, Json], *, is_open: bool = False) -> Json:
-    described: Json = {"operationId": name, "summary": summary, "responses": answers}
+def _page(name: str, summary: str, description: str, answers: Json, *, is_open: bool = False) -> Json:
+    """answers: those that are not refusals, which only a page that is not open has."""
+    described: Json = {"operationId": name, "summary": summary, "description": description}
     if is_open:
-        described["security"] = []
-    return {"get": described}
+        return {"get": described | {"security": [], "responses": answers}}
+    return {"get": described | {"responses": answers | openapi_words.refusals()}}
 
 
 def _ok(content: Json) -> Json:
     return content | {"description": "The answer."}
 
 
-_REFUSED = {"4XX": _json("Error") | {"description": "No key, not this key, or nothing of this name."}}
-
 _PAGES: Json = {
-    "/v1/models": _page("models", "All models", {"200": _ok(_json("Models")), **_REFUSED}),
+    "/v1/models": _page(
+        "models",
+        "List the models",
+        "Each by its id; aliases are understood, not listed.",
+        {"200": _ok(_json("Models"))},
+    ),
     "/v1/models/{model}": {
         "parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}],
-        **_page("model", "One model, by its id or an alias", {"200": _ok(_json("Model")), **_REFUSED}),
+        **_page(
+            "model", "Show a model", "By its id or an alias.",
+            {"200": _ok(_json("Model")), "404": openapi_words.failures(Shape.OPENAI)["404"]},
+        ),
     },
-    "/openapi.json": _page("openapi", "This document", {"200": _ok(_json("Any")), **_REFUSED}),
-    "/metrics": _page("metrics", "For Prometheus; needs the scope `operator`", {
-        "200": _ok(_text()), **_REFUSED, "503": _text() | {"description": "A worker's page cannot be read now."}}),
-    "/healthz": _page("healthz", "The process answers", {"200": _ok(_text())}, is_open=True),
-    "/readyz": _page("readyz", "Some model can be served and recorded", {
-        "200": _ok(_json("Any")), "503": _json("Any") | {"description": "None can; with the reasons."},
-    }, is_open=True),
-    "/version": _page("version", "Of Weighbridge", {"200": _ok(_json("Any"))}, is_open=True),
+    "/openapi.json": _page(
+        "openapi", "This document", "Made of what is served now.", {"200": _ok(_json("Any"))}
+    ),
+    "/metrics": _page(
+        "metrics", "Metrics of all workers",
+        "In Prometheus' or OpenMetrics' text format; the key needs the scope `operator`.",
+        {"200": _ok(_text()), "503": _text() | {"description": "A worker's page cannot be read now."}},
+    ),
+    "/healthz": _page(
+        "healthz", "Is the process alive", "It answers, and nothing more is said by that.",
+        {"200": _ok(_text())}, is_open=True,
+    ),
+    "/readyz": _page(
+        "readyz", "Can calls be served",
+        "By model, with the state of each backend and what stands in the way of the others.",
+        {"200": _ok(_json("Any")), "503": _json("Any") | {"description": "No model can be served and recorded."}},
+        is_open=True,
+    ),
+    "/version": _page(
+        "version", "The release", "Of Weighbridge, not of a model's server.", {"200": _ok(_json("Any"))}, is_open=True
+    ),
 }  # fmt: skip
 
 

@@ -27,8 +27,9 @@ PURE = {
     "gateway.auth", "gateway.bodies", "gateway.bounds", "gateway.call", "gateway.config",
     "gateway.config_check", "gateway.config_shape", "gateway.config_tree", "gateway.cors", "gateway.errors",
     "gateway.events", "gateway.forms", "gateway.heads", "gateway.multipart", "gateway.openapi",
-    "gateway.operations", "gateway.paths", "gateway.pricing_config", "gateway.queueing", "gateway.response_ids",
-    "gateway.restarts", "gateway.routing", "gateway.tally", "gateway.wire",
+    "gateway.openapi_words", "gateway.operations", "gateway.paths", "gateway.pricing_config",
+    "gateway.queueing", "gateway.response_ids", "gateway.restarts", "gateway.routing", "gateway.tally",
+    "gateway.wire",
     "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
     "metering.replay", "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip

@@ -5,18 +5,45 @@ import re
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import errors, openapi
-from gateway.errors import InvalidRequest, Shape
+from gateway import errors, heads, openapi, openapi_words
+from gateway.errors import (
+    BackendsBusy,
+    GatewayError,
+    InvalidRequest,
+    JournalFull,
+    NoBackend,
+    OriginNotAllowed,
+    Overloaded,
+    Shape,
+)
 from gateway.forms import read_form_ask
 from gateway.operations import ALL_OPERATIONS, CANCEL, OPERATIONS, Operation
+from gateway.tally import Tally
 from gateway.wire import read_ask
 from tests.support import audio
+from tests.support.machine import facts, plan, target
 
 DOCUMENT = openapi.document("1.2.3", ["m1"])
+
+
+NOT_OF_A_PATH = {405, 431}  # another method is none of the path's, another head is found before it
+FAMILY = [
+    error for error in vars(errors).values()
+    if isinstance(error, type) and issubclass(error, GatewayError) and error not in (GatewayError, OriginNotAllowed)
+    and error.status not in NOT_OF_A_PATH
+]  # fmt: skip
+FAILURES = {int(error.status) for error in FAMILY}
+
+
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """What a reference leads to."""
+    *_, kind, name = part["$ref"].split("/")
+    return dict(DOCUMENT["components"][kind][name])
 
 
 def schema_of(part: dict[str, Any]) -> dict[str, Any]:
@@ -52,12 +79,48 @@ def test_every_operation_is_in_it_under_a_name_of_its_own() -> None:
         assert ("text/event-stream" in answers["200"]["content"]) is operation.streams
         bare = operation.name in ("embeddings", "pooling")
         assert ("application/octet-stream" in answers["200"]["content"]) is bare
-        assert answers.keys() == {"200", "4XX", "5XX"}
+        assert answers.keys() == {"200", *map(str, FAILURES), "4XX"}
+
+
+def test_people_are_told_of_every_operation_what_it_is() -> None:
+    assert openapi_words.OPERATION_WORDS.keys() == {operation.name for operation in ALL_OPERATIONS.values()}
+    for item in DOCUMENT["paths"].values():
+        told = item.get("post") or item["get"]
+        assert 1 <= len(told["summary"].split()) <= 9, told
+        assert not told["summary"].endswith(".")
+        assert len(told["description"].split()) >= 4, told
+        assert told["description"].endswith(".")
+
+
+@pytest.mark.parametrize("error", FAMILY, ids=lambda error: error.__name__)
+def test_every_error_that_an_operation_can_have_is_under_its_status(error: type[GatewayError]) -> None:
+    told = resolved(DOCUMENT["paths"]["/v1/chat/completions"]["post"]["responses"][str(int(error.status))])
+    assert error.code is None or f"`{error.code}`" in told["description"]
+    anthropic = resolved(DOCUMENT["paths"]["/v1/messages"]["post"]["responses"][str(int(error.status))])
+    assert anthropic["description"].endswith(f"Type: `{errors.anthropic_type(error.status)}`.")
+    if error in (NoBackend, BackendsBusy, Overloaded, JournalFull):
+        assert "retry-after" in told["headers"]
+
+
+@pytest.mark.parametrize("path", OPERATIONS)
+def test_the_headers_are_those_that_are_sent(path: str) -> None:
+    operation = OPERATIONS[path]
+    known = msgspec.structs.replace(facts(keys=("min_p",)), operation=operation)
+    tally = Tally(known, plan((target("a"),)))
+    tally.target, tally.fallback, tally.spill = target("a"), "down", "full"
+    assert tally.ignored() == ("min_p",)
+    answers = DOCUMENT["paths"][path]["post"]["responses"]
+    body = {"content-type", "content-length"}
+    sent = {name.decode() for name, _ in heads.sized_head(200, known, tally, 1).headers}
+    assert sent - body == answers["200"]["headers"].keys()
+    refused, _ = heads.error(NoBackend("no", retry_after_s=1), known)
+    assert {name.decode() for name, _ in refused.headers} - body == resolved(answers["503"])["headers"].keys()
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
-    names = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(DOCUMENT)))
-    assert names == DOCUMENT["components"]["schemas"].keys()
+    for kind in ("headers", "responses", "schemas"):
+        names = set(re.findall(rf'"\$ref": "#/components/{kind}/([\w-]+)"', json.dumps(DOCUMENT)))
+        assert names == DOCUMENT["components"][kind].keys()
     for schema in [*DOCUMENT["components"]["schemas"].values(), *map(body_schema, OPERATIONS.values())]:
         jsonschema.Draft202012Validator.check_schema(schema)
 
@@ -65,7 +128,8 @@ def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
 @pytest.mark.parametrize("shape", Shape)
 def test_errors_are_as_it_says(shape: Shape) -> None:
     path = next(path for path, operation in OPERATIONS.items() if operation.errors is shape)
-    answer = DOCUMENT["paths"][path]["post"]["responses"]["4XX"]["content"]["application/json"]["schema"]
+    told = resolved(DOCUMENT["paths"][path]["post"]["responses"]["4XX"])
+    answer = told["content"]["application/json"]["schema"]
     for error in (InvalidRequest("no", param="n"), errors.Fault("no"), errors.UnknownKey("no")):
         jsonschema.validate(json.loads(errors.error_body(error, shape)), schema_of(answer))
 

@@ -64,7 +64,9 @@ class Seen(msgspec.Struct, kw_only=True):
     steps: int
 
     def __post_init__(self) -> None:
-        if not self.ended and not self.body:  # a head may wait for the body's first bytes, and the client was gone
+        if (
+            not self.ended and not self.body
+        ):  # a head may wait for the body's first bytes, and the client was gone
             self.status, self.headers = None, {}
 
 
