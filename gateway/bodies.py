@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 
 from gateway import multipart
-from gateway.errors import BodyTooLarge, EncodingUnknown, InvalidRequest, WrongMediaType, shown
+from gateway.errors import BodyTooLarge, EncodingUnknown, InvalidRequest, WrongMediaType, shown_bytes
 
 AT_ONCE_BYTES_MAX = 1024 * 1024
 """Up to this size a body is unpacked at once: 2 ms of work. A longer one belongs into a thread (zlib lets others
@@ -48,14 +48,14 @@ def _check_size(headers: Mapping[bytes, bytes], bytes_max: int) -> None:
 def _check_kind(kind: bytes) -> None:
     media, _, params = kind.partition(b";")
     if media.strip().lower() != b"application/json":
-        raise WrongMediaType(f"content-type must be application/json, not {_shown(media)}")
+        raise WrongMediaType(f"content-type must be application/json, not {shown_bytes(media.strip())}")
     for param in params.split(b";"):
         name, _, value = param.partition(b"=")
         if name.strip().lower() == b"charset" and value.strip().strip(b'"').lower() not in (
             b"utf-8",
             b"utf8",
         ):
-            raise WrongMediaType(f"the charset must be utf-8, not {_shown(value)}")
+            raise WrongMediaType(f"the charset must be utf-8, not {shown_bytes(value.strip())}")
 
 
 def is_packed(headers: Mapping[bytes, bytes]) -> bool:
@@ -66,11 +66,9 @@ def is_packed(headers: Mapping[bytes, bytes]) -> bool:
         return False
     if name in _GZIP_NAMES:
         return True
-    raise EncodingUnknown(f"the body may come as it is or in gzip, not in content-encoding {_shown(given)}")
-
-
-def _shown(value: bytes) -> str:
-    return shown(value.strip().decode("latin-1"))
+    raise EncodingUnknown(
+        f"the body may come as it is or in gzip, not in content-encoding {shown_bytes(given.strip())}"
+    )
 
 
 def too_large(bytes_max: int) -> BodyTooLarge:

@@ -27,6 +27,11 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 100 else text[:100] + "…")
 
 
+def shown_bytes(value: bytes) -> str:
+    """The same of a header's value."""
+    return shown(value.decode("latin-1"))
+
+
 class GatewayError(Exception):
     """Base of all errors shown to clients; subclasses fill in the table.
 

@@ -18,7 +18,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError, ParseError
 from python_multipart.multipart import parse_options_header
 
-from gateway.errors import InvalidRequest, WrongMediaType
+from gateway.errors import InvalidRequest, WrongMediaType, shown_bytes
 
 PARTS_MAX = 200
 """vLLM's forms have some thirty fields. Each part, and each line that begins as a boundary does, costs work."""
@@ -57,9 +57,10 @@ def boundary_of(content_type: bytes) -> bytes:
     """The boundary that a content-type names. Raises WrongMediaType, InvalidRequest."""
     media, params = parse_options_header(content_type)
     if media.strip() != _MEDIA:
-        raise WrongMediaType("content-type must be multipart/form-data")
-    if params.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
-        raise WrongMediaType("the charset must be utf-8")
+        raise WrongMediaType(f"content-type must be multipart/form-data, not {shown_bytes(media.strip())}")
+    charset = params.get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):
+        raise WrongMediaType(f"the charset must be utf-8, not {shown_bytes(charset)}")
     boundary = params.get(b"boundary", b"")
     if not boundary:
         raise InvalidRequest("content-type must name the boundary: multipart/form-data; boundary=…")

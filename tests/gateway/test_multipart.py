@@ -79,10 +79,18 @@ def test_the_boundary(content_type: bytes, boundary: bytes) -> None:
 @pytest.mark.parametrize(
     ("content_type", "error", "words"),
     [
-        (b"", WrongMediaType, "must be multipart/form-data"),
-        (b"application/json", WrongMediaType, "must be multipart/form-data"),
-        (b"multipart/mixed; boundary=a", WrongMediaType, "must be multipart/form-data"),
-        (b"multipart/form-data; boundary=a; charset=utf-16", WrongMediaType, "charset must be utf-8"),
+        (b"", WrongMediaType, "must be multipart/form-data, not ''"),
+        (b"application/json", WrongMediaType, "must be multipart/form-data, not 'application/json'"),
+        (
+            b"multipart/mixed; boundary=a",
+            WrongMediaType,
+            "must be multipart/form-data, not 'multipart/mixed'",
+        ),
+        (
+            b"multipart/form-data; boundary=a; charset=utf-16",
+            WrongMediaType,
+            "charset must be utf-8, not 'utf-16'",
+        ),
         (b"multipart/form-data", InvalidRequest, "must name the boundary"),
         (b"multipart/form-data; boundary=", InvalidRequest, "must name the boundary"),
         (b'multipart/form-data; boundary=""', InvalidRequest, "must name the boundary"),
