@@ -476,11 +476,12 @@ class Times:
             at = self._at = self._index[self._labels]
         values = self._values
         values[at + bisect.bisect_left(self._edges, ns)] += 1
-        total = values[at + self._sum] + ns
+        low = at + self._sum
+        total = values[low] + ns
         if ns < 0 or total > _LOW_MASK:
-            _carry(values, at + self._sum, ns)
+            _carry(values, low, ns)
         else:
-            values[at + self._sum] = total
+            values[low] = total
 
 
 def _carry(values: "array.array[int]", low: int, amount: int) -> None:
