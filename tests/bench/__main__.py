@@ -1,6 +1,6 @@
 """Measures Weighbridge and its peers in one run, side by side.
 
-    python -m tests.bench                          everything; writes tests/bench/out/latest.json
+    python -m tests.bench                          everything; writes tests/bench/out/latest.json and latest.md
     python -m tests.bench --only ours,nginx --scenarios json,paced --repetitions 1
 
 Core 0 has the load generator and the mock backend, core 1 the gateways, one after another: in each
@@ -51,7 +51,8 @@ def main() -> int:
     if args.out or (whole and not result.faults):
         path = args.out or OUT / "latest.json"
         path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
-        print(f"written: {path}")
+        path.with_suffix(".md").write_text(f"# The benchmark's last whole run\n\n{report.markdown(result)}\n")
+        print(f"written: {path}, and as a page beside it")
     for fault in result.faults:
         print(f"bench: it does not count: {fault}", file=sys.stderr)
     return 1 if result.faults else 0
