@@ -362,12 +362,11 @@ class DirectProtocol(HttpToolsProtocol):
 
     def open(self, status: int, headers: machine.Headers) -> None:
         """Its head; it leaves with the first bytes of the body."""
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-        self._chunked = b"content-length: " not in lines
-        self._head = b"%b%b%b%b%b\r\n" % (
-            STATUS_LINE[status],
-            self.door.default_headers(self.server_state.default_headers),
-            lines,
+        head = STATUS_LINE[status] + self.door.default_headers(self.server_state.default_headers)
+        head += b"".join([b"%b: %b\r\n" % header for header in headers])
+        self._chunked = b"\r\ncontent-length: " not in head
+        self._head = b"%b%b%b\r\n" % (
+            head,
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",
             b"" if self._keep_alive else b"connection: close\r\n",
         )

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway import errors, relay, response_ids, routing
 from gateway.call import Call
-from gateway.openai_api import OpenAIApi, Visit, headers_up, nobody, places_of, trace_id_of
+from gateway.openai_api import OpenAIApi, Visit, behind, headers_up, no_room, nobody, places_of, trace_id_of
 from gateway.operations import Operation
 from gateway.relay import Client, Relay, Services
 from gateway.tally import Facts
@@ -56,7 +56,7 @@ class KeptResponses:
         principal, operation, services = visit.principal, self._operation, self._services
         assert principal is not None
         if services.lag.too_late:
-            raise errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
+            raise behind()
         _check_query(query)
         place = response_ids.holder(response_id, tenant=principal.tenant, places=self._places)
         if place is None:
@@ -69,7 +69,7 @@ class KeptResponses:
         if not plan.able:
             raise nobody(plan)
         if not services.recorder.has_room():
-            raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
+            raise no_room()
         trace_id = trace_id_of(visit.headers)
         facts = Facts(
             call_id=services.recorder.next_call_id(),

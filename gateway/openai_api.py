@@ -126,7 +126,7 @@ class OpenAIApi:
         assert principal is not None
         services = self._services
         if services.lag.too_late:
-            raise errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
+            raise behind()
         received_ns = services.clock()
         wall_offset_ns = time.time_ns() - received_ns
         ask: Ask | FormAsk
@@ -147,7 +147,7 @@ class OpenAIApi:
         ):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not services.recorder.has_room():
-            raise errors.JournalFull("the journal has no room for another call", retry_after_s=30)
+            raise no_room()
         trace_id = trace_id_of(visit.headers)
         facts = Facts(
             call_id=services.recorder.next_call_id(),
@@ -265,6 +265,16 @@ class OpenAIApi:
             "owned_by": served.owner or "weighbridge",
             "max_model_len": max(known) if known else None,
         }
+
+
+def behind() -> GatewayError:
+    """What a client is told when the loop is late."""
+    return errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
+
+
+def no_room() -> GatewayError:
+    """What a client is told when the journal takes no more calls."""
+    return errors.JournalFull("the journal has no room for another call", retry_after_s=30)
 
 
 def nobody(plan: routing.Plan) -> GatewayError:

@@ -311,9 +311,13 @@ class _Listener:
         self._number = number
 
     def connected(self) -> None:
-        """Mostly told from within `_connect`, while an event is being handled; there is nothing to do on it."""
-        relay = self._relay
-        relay.call.handle(machine.Connected(self._number), relay._services.clock())
+        relay, event = self._relay, machine.Connected(self._number)
+        if (
+            relay._busy
+        ):  # mostly: told from within `_connect`; there is nothing to do on it, so it need not wait
+            relay.call.handle(event, relay._services.clock())
+        else:
+            relay.feed(event)
 
     def head(self, status: int, headers: machine.Headers) -> None:
         self._relay.feed(machine.Head(self._number, status=status, headers=headers))
