@@ -302,6 +302,34 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Size and root of the tree of all lines before this one, signed. note: metering/checkpoint.py."""
+
+    at_ns: int
+    kind: Literal["checkpoint"] = "checkpoint"
+    note: str
+    prev: str
+    seq: int
+    v: int = VERSION
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something besides a call that an auditor asks after: a change, an export, a look at the journal.
+
+    actor: the key id, or `cli:<user>` of a command; None: nobody, the gateway itself.
+    topic: what kind of thing, and so which names `data` has (deploy/reference/journal.md).
+    """
+
+    actor: str | None
+    at_ns: int
+    data: dict[str, str]
+    kind: Literal["event"] = "event"
+    prev: str
+    seq: int
+    topic: str
+    v: int = VERSION
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """Last line of a directory: written by its writer, or by the salvage that closed it.
 
@@ -319,8 +347,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
-Line = Start | Identity | Admitted | CallRecord | Refused | Tick | Stop
+Line = Start | Identity | Admitted | CallRecord | Refused | Tick | Checkpoint | Event | Stop
 KINDS: dict[str, type[Any]] = {
-    "start": Start, "identity": Identity, "admitted": Admitted, "call": CallRecord,
-    "refused": Refused, "tick": Tick, "stop": Stop,
+    "start": Start, "identity": Identity, "admitted": Admitted, "call": CallRecord, "refused": Refused,
+    "tick": Tick, "checkpoint": Checkpoint, "event": Event, "stop": Stop,
 }  # fmt: skip

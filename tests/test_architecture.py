@@ -30,7 +30,8 @@ PURE = {
     "gateway.openapi_words", "gateway.operations", "gateway.paths", "gateway.pricing_config",
     "gateway.queueing", "gateway.response_ids", "gateway.restarts", "gateway.routing", "gateway.tally",
     "gateway.wire",
-    "metering.chain", "metering.families", "metering.ledger", "metering.pricing", "metering.record",
+    "metering.chain", "metering.checkpoint", "metering.families", "metering.ledger", "metering.merkle",
+    "metering.pricing", "metering.record",
     "metering.replay", "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip
 IMPURE_IMPORTS = {
@@ -38,6 +39,7 @@ IMPURE_IMPORTS = {
     "subprocess", "threading", "time", "uvicorn",
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
+    "cryptography": {"metering.checkpoint"},
     "hiredis": set(),
     "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},
     "prometheus_client": {"metering.metrics"},
