@@ -2,9 +2,15 @@
 
 Python imports `sitecustomize` by itself at its start. Nothing in the product knows of this; the environment
 variable KILL_TEST_MUTANT names the break. A test that passes with one of these on proves nothing.
+POWERCUT_LOG switches on the layer of tests/support/powercut.py, which notes what is synced.
 """
 
 import os
+
+if log := os.environ.get("POWERCUT_LOG"):
+    from tests.support import powercut
+
+    powercut.install(log)
 
 if name := os.environ.get("KILL_TEST_MUTANT"):
     import mutations
