@@ -247,7 +247,7 @@ def test_lines_of_unknown_kinds_are_left_out_and_chained_through(root: pathlib.P
     path = journals.write_directory(root, [journals.start()])
     segment = path / segment_name(1)
     event = (
-        b'{"at_ns":1,"kind":"event","prev":"%s","seq":2,"v":1}'
+        b'{"at_ns":1,"kind":"weather","prev":"%s","seq":2,"v":1}'
         % chain.leaf(segment.read_bytes()[:-1]).encode()
     )
     tick = journals.encoded([journals.tick()], 2, chain.leaf(event))[0]

@@ -66,7 +66,7 @@ def test_a_directory_without_a_whole_line_is_closed_at_time_0(data: bytes) -> No
 
 def test_the_last_time_may_be_that_of_a_line_of_a_later_version() -> None:
     start = journals.encoded([journals.start()])[0]
-    newer = b'{"at_ns":%d,"kind":"event","prev":"%s","seq":2,"v":9}\n' % (
+    newer = b'{"at_ns":%d,"kind":"weather","prev":"%s","seq":2,"v":9}\n' % (
         AT_NS + 1,
         chain.leaf(start[:-1]).encode(),
     )
