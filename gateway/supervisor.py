@@ -1,6 +1,6 @@
 """The first process: takes the state directory and the port, starts the store and the workers, outlives them.
 
-    state_dir's lock ─▶ port ─▶ store ─▶ journals of the dead ─▶ sockets ─▶ workers     (closed in reverse)
+    state_dir's lock ─▶ port ─▶ store ─▶ journals of the dead ─▶ sockets ─▶ workers, clerk     (closed in reverse)
 
 A worker that dies is started again (gateway/restarts.py); its journal is closed, counted and folded
 (gateway/caretaker.py). SIGTERM or SIGINT: the workers get a SIGTERM and 30 s; a second one kills them.
@@ -28,6 +28,7 @@ from gateway.caretaker import Caretaker
 from gateway.config import Config, Redis, host_and_port, to_json
 from gateway.config_load import redis_url
 from gateway.control import Behind, ControlError, Ready
+from gateway.desk import Desk
 from gateway.signals import ENDING, Signals
 from gateway.sockets import Address, Port
 from gateway.workplaces import WORKER, Ports, Workplace
@@ -119,7 +120,8 @@ def _run(
         on_ready(main.address)
 
     stop_wait_s = config.drain_s + STOP_WAIT_S
-    return Supervisor(workplaces, signals, caretaker, store, ready, stop_wait_s).serve()
+    desk = stack.enter_context(contextlib.closing(Desk(resolved)))
+    return Supervisor(workplaces, signals, caretaker, desk, store, ready, stop_wait_s).serve()
 
 
 class Supervisor:
@@ -130,6 +132,7 @@ class Supervisor:
         workplaces: Sequence[Workplace],
         signals: Signals,
         caretaker: Caretaker,
+        desk: Desk,
         store: Embedded | None,
         on_ready: Callable[[], None],
         stop_wait_s: float,
@@ -137,6 +140,7 @@ class Supervisor:
         self._workplaces = workplaces
         self._signals = signals
         self._caretaker = caretaker
+        self._desk = desk
         self._store = store
         self._on_ready = on_ready
         self._stop_wait_s = stop_wait_s
@@ -151,6 +155,7 @@ class Supervisor:
         try:
             while not self._endings:
                 self._start_due()
+                self._desk.keep_up()
                 if self._hopeless():
                     log(logger, logging.ERROR, "workers do not start")
                     return EXIT_FAILED
@@ -166,6 +171,8 @@ class Supervisor:
 
     def _next_due_ns(self) -> int | None:
         due_ns = [place.start_ns for place in self._workplaces if place.start_ns is not None]
+        if self._desk.start_ns is not None:
+            due_ns.append(self._desk.start_ns)
         if self._store is not None:
             due_ns.append(time.monotonic_ns() + STORE_POLL_NS)
         return min(due_ns, default=None)
@@ -260,6 +267,7 @@ class Supervisor:
         told = self._endings
         log(logger, logging.INFO, "stopping", workers=len(self._workplaces), wait_s=self._stop_wait_s)
         deadline_ns = time.monotonic_ns() + round(self._stop_wait_s * NS_PER_S)
+        self._desk.dismiss()
         for place in self._workplaces:
             place.start_ns = None
             place.signal(signal.SIGTERM)

@@ -90,7 +90,7 @@ class Workplace:
                     [*self._argv, *words],
                     stdin=subprocess.DEVNULL,
                     stdout=sys.__stderr__,  # what a library prints there is a log; stdout is the command's
-                    env=_environment(),
+                    env=environment(),
                     pass_fds=tuple(inherited.values()),
                     process_group=0,  # Ctrl-C is for the supervisor, which tells the workers
                 )
@@ -139,6 +139,6 @@ class Workplace:
             self._process.send_signal(number)
 
 
-def _environment() -> dict[str, str]:
-    """Ours without what overrides the configuration: that is resolved, and may hold a password."""
+def environment() -> dict[str, str]:
+    """For a process of ours: without what overrides the configuration, which is resolved and may hold a password."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_ENVIRONMENT_OURS)}

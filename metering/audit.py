@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from metering import chain
+from metering import chain, segments
 from metering.chain import Broken, Chained
 from metering.journal import SALVAGE, WRITER_PATTERN, Directory, directories
 from metering.record import Admitted, CallRecord, Host, Identity, Stop
@@ -119,7 +119,7 @@ def _host(directory: Directory, digest: str) -> Host | None:
 def _lines_with(directory: Directory, needle: bytes) -> Iterator[Any]:
     """Lines that hold `needle`, decoded; searching bytes costs far less than decoding all lines."""
     for path in _files(directory):
-        data = path.read_bytes()
+        data = segments.read(path)
         at = data.find(needle)
         while at >= 0:
             end = data.find(b"\n", at)
@@ -178,7 +178,7 @@ def _until(lines: Iterable[Chained], seq: int | None) -> Iterable[Chained]:
 
 
 def _touched_ns(directory: Directory) -> int:
-    return max((path.stat().st_mtime_ns for path in _files(directory)), default=0)
+    return max((segments.modified_ns(path) for path in _files(directory)), default=0)
 
 
 def _age(entry: tuple[int, Directory]) -> tuple[int, str]:

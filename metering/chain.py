@@ -61,6 +61,25 @@ class Scan(NamedTuple):
     prev: str
 
 
+class Place(NamedTuple):
+    """A place between two lines: seq and leaf of the one before."""
+
+    seq: int
+    leaf: str
+
+
+START = Place(0, ZEROS)
+"""Before a journal's first line."""
+
+
+class Linked(NamedTuple):
+    """A line as `linked` reads it: its bytes without the newline, the fields that every kind has, its leaf."""
+
+    data: bytes
+    link: Link
+    leaf: str
+
+
 class Segment(NamedTuple):
     """One file of a directory: the seq that its name gives to its first line; its bytes, cut anywhere."""
 
@@ -190,3 +209,73 @@ def walk(segments: Iterable[Segment], seq: int = 0, prev: str = ZEROS) -> Iterat
         if rest:
             torn = True
             yield rest
+
+
+def follow(
+    segments: Iterable[Segment], salvaged: Segment | None, after_seq: int = 0, begin: Place = START
+) -> Iterator[Chained]:
+    """The lines of a directory above `after_seq`, to where its chain ends.
+
+    segments: in order; salvaged: the lines that were written for its end. begin: where the directory begins;
+    segments of lines before that are left out. Segments that end at or before `after_seq` are passed over by their
+    names; from there on seq and chain are verified.
+    """
+    end_seq = salvaged.first_seq if salvaged else None  # what is there from here on is torn
+    segments = [
+        one for one in segments if one.first_seq > begin.seq and (end_seq is None or one.first_seq < end_seq)
+    ]
+    started = [one for one in segments if one.first_seq <= after_seq]
+    if salvaged and salvaged.first_seq <= after_seq:
+        started, segments = [salvaged], []
+    elif started:
+        segments = segments[len(started) - 1 :]
+    seq, leaf_before = before(started[-1]) if started else begin
+
+    for piece in walk(segments, seq, leaf_before):
+        if isinstance(piece, bytes) or piece.seq == end_seq:
+            break
+        seq, leaf_before = piece.seq, piece.leaf
+        if seq > after_seq:
+            yield piece
+    for piece in walk([salvaged] if salvaged else [], seq, leaf_before):
+        if isinstance(piece, bytes):
+            break
+        if piece.seq > after_seq:
+            yield piece
+
+
+def before(segment: Segment) -> Place:
+    """The place that the segment's first line says it follows."""
+    try:
+        return Place(segment.first_seq - 1, link(first_line(segment.blocks)).prev)
+    except NotALine:
+        return Place(segment.first_seq - 1, "")  # nothing continues this
+
+
+def first_line(blocks: Iterable[bytes]) -> bytes:
+    """The first line, without its newline; or what there is, if that is no whole line."""
+    line = b""
+    for block in blocks:
+        line += block
+        if b"\n" in block:
+            break
+    return line.partition(b"\n")[0]
+
+
+def linked(blocks: Iterable[bytes], begin: Place) -> Iterator[Linked]:
+    """The lines that continue the chain from `begin`, up to the first that does not.
+
+    For who needs lines, not fields: a sixth of the time of `walk`, since kinds are not read.
+    """
+    seq, prev, rest = *begin, b""
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        for data in lines:
+            try:
+                found = _LINK.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return
+            if found.seq != seq + 1 or found.prev != prev:
+                return
+            seq, prev = found.seq, leaf(data)
+            yield Linked(data, found, prev)

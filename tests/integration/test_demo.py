@@ -157,7 +157,7 @@ def test_a_directory_that_cannot_be_written_to_is_one_line(tmp_path: pathlib.Pat
 
 def test_ctrl_c_ends_every_child_and_a_second_start_goes_on(demo: Demo, tmp_path: pathlib.Path) -> None:
     children = descendants(demo.process.pid)
-    assert len(children) == 5  # three servers, the store, a worker
+    assert len(children) == 6  # three servers, the store, a worker, the clerk
     assert demo.stop() == 0
     assert not any(is_alive(pid) for pid in children)
 

@@ -68,7 +68,7 @@ def is_level(front: Gateway) -> bool:
 
 def test_sigterm_lets_an_answer_end_and_leaves_nothing_behind(front: Gateway) -> None:
     children = descendants(front.process.pid)
-    assert len(children) == front.workers + 1  # and the store
+    assert len(children) == front.workers + 2  # and the store, and the clerk
     answer = front.post("/v1/chat/completions", LONG)
     answer.readline()  # it has begun
     front.process.send_signal(signal.SIGTERM)

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tests.oracle import files
 from tests.oracle.faults import Fault, Kind
 
 Line = dict[str, Any]
@@ -64,12 +65,15 @@ def read_one(path: pathlib.Path) -> Writer:
     """A writer's directory, live or closed."""
     writer = Writer(path.name)
     torn = b""
-    for segment in sorted(path.glob("[0-9]*.jsonl")):
-        if torn or int(segment.stem) != len(writer.lines) + 1:
-            torn += segment.read_bytes()
-        else:
-            torn = _take(writer, segment.read_bytes())
     salvage = path / SALVAGE
+    for segment in files.segments(path):
+        data = files.read(segment)
+        if segment == salvage:
+            continue
+        if torn or int(segment.name[:16]) != len(writer.lines) + 1:
+            torn += data
+        else:
+            torn = _take(writer, data)
     if salvage.exists():
         if rest := _take(writer, salvage.read_bytes()):
             writer.fault(f"{len(rest)} bytes of the salvage do not continue the chain")

@@ -18,6 +18,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
+from tests.oracle import files
+
 ROOT = pathlib.Path(__file__).parent.parent.parent
 READY_S = 60.0
 
@@ -108,9 +110,8 @@ class Gateway:
         """All journal lines of these kinds (all if none), writer by writer, salvaged ones last."""
         found = []
         for directory in sorted((self.state_dir / "journal").iterdir()):
-            segments = sorted(directory.glob("[0-9]*.jsonl")) + sorted(directory.glob("salvage.jsonl"))
-            for segment in segments:
-                for raw in segment.read_bytes().split(b"\n")[:-1]:
+            for segment in files.segments(directory):
+                for raw in files.read(segment).split(b"\n")[:-1]:
                     line = json.loads(raw)
                     if not kinds or line["kind"] in kinds:
                         found.append(line)

@@ -7,7 +7,7 @@ import collections
 import json
 import pathlib
 
-from tests.oracle import ledger
+from tests.oracle import files, ledger
 from tests.oracle.journal import Writer, leaf_of
 from tests.oracle.ledger import Ledger
 
@@ -20,6 +20,7 @@ class JournalTail:
     def __init__(self, root: pathlib.Path) -> None:
         self._root = root
         self._offsets: dict[pathlib.Path, int] = {}
+        self._ended: set[pathlib.Path] = set()
         self._balances: collections.Counter[str] = collections.Counter()
         self._marks: dict[str, str] = {}
 
@@ -31,13 +32,15 @@ class JournalTail:
     def update(self) -> None:
         """Take in the lines that have come since, those of salvages last."""
         for directory in sorted(self._root.iterdir()):
-            for segment in (*sorted(directory.glob("[0-9]*.jsonl")), *directory.glob("salvage.jsonl")):
-                self._take(directory.name, segment)
+            for segment in files.segments(directory):
+                if segment not in self._ended:
+                    self._take(directory.name, segment)
 
-    def _take(self, writer: str, segment: pathlib.Path) -> None:
-        with segment.open("rb") as file:
-            file.seek(self._offsets.get(segment, 0))
-            data = file.read()
+    def _take(self, writer: str, found_as: pathlib.Path) -> None:
+        segment = found_as.with_name(found_as.name.removesuffix(".zst"))
+        if found_as != segment:  # it was sealed: what has not been read of it comes now, and no more
+            self._ended.add(found_as)
+        data = files.read(found_as, self._offsets.get(segment, 0))
         whole = data.rfind(b"\n") + 1
         self._offsets[segment] = self._offsets.get(segment, 0) + whole
         calls = [line for line in data[:whole].split(b"\n") if _CALL in line]

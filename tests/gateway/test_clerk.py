@@ -1,0 +1,89 @@
+"""The clerk: each task fails alone, and the log says so once."""
+
+import logging
+from collections.abc import Iterable
+
+import pytest
+
+from gateway.clerk import Clerk, Duty, Task
+from gateway.logs import FACTS
+
+
+class Work:
+    """Tasks by name, some of which fail."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+        self.failing: dict[str, Exception] = {}
+        self.done: list[str] = []
+
+    def do(self, name: str) -> None:
+        if error := self.failing.get(name):
+            raise error
+        self.done.append(name)
+
+    def tasks(self) -> Iterable[Task]:
+        self.do("list")
+        for name in self.names:
+            yield Task(name, lambda name=name: self.do(name))
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:
+    found = [(one.message, getattr(one, FACTS)) for one in caplog.records]
+    caplog.clear()
+    return found
+
+
+@pytest.fixture
+def work(caplog: pytest.LogCaptureFixture) -> Work:
+    caplog.set_level(logging.INFO)
+    return Work("a", "b")
+
+
+def test_tasks_are_done_in_order_in_each_round(work: Work) -> None:
+    other = Work("c")
+    clerk = Clerk([Duty("one", work.tasks), Duty("two", other.tasks)])
+    clerk.round()
+    clerk.round()
+    assert work.done == ["list", "a", "b"] * 2
+    assert other.done == ["list", "c"] * 2
+
+
+def test_a_task_that_fails_is_said_once_and_does_not_end_the_others(
+    work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    work.failing["a"] = OSError(28, "No space left on device")
+    clerk = Clerk([Duty("seal", work.tasks)])
+    clerk.round()
+    clerk.round()
+    assert work.done == ["list", "b"] * 2
+    facts = {"duty": "seal", "about": "a"}
+    assert said(caplog) == [("duty failed", facts | {"reason": "[Errno 28] No space left on device"})]
+    work.failing["a"] = KeyError("x")
+    clerk.round()
+    assert said(caplog) == [("duty failed", facts | {"reason": "fault: KeyError('x')"})]
+    work.failing.clear()
+    clerk.round()
+    clerk.round()
+    assert said(caplog) == [("duty works again", facts)]
+
+
+def test_what_a_duty_cannot_list_fails_alone(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+    work.failing["list"] = OSError(5, "Input/output error")
+    other = Work("c")
+    clerk = Clerk([Duty("one", work.tasks), Duty("two", other.tasks)])
+    clerk.round()
+    assert other.done == ["list", "c"]
+    assert said(caplog) == [("duty failed", {"duty": "one", "reason": "[Errno 5] Input/output error"})]
+
+
+def test_a_task_that_is_there_no_more_is_forgotten(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+    work.failing["a"] = OSError(5, "Input/output error")
+    clerk = Clerk([Duty("one", work.tasks)])
+    clerk.round()
+    work.names.remove("a")
+    clerk.round()
+    work.names.append("a")
+    said(caplog)
+    clerk.round()
+    assert [event for event, _ in said(caplog)] == ["duty failed"], "it is news again"
