@@ -27,10 +27,14 @@ PORT_MAX = 65_535
 
 
 class Redis(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the ledger is. Neither key: an embedded store under state_dir. url_file: a file with the URL."""
+    """Where the ledger is. Neither URL: an embedded store under state_dir. url_file: a file with the URL.
+
+    ca_file: who signs the store's certificate, in PEM; with a rediss URL.
+    """
 
     url: Path | None = None
     url_file: Path | None = None
+    ca_file: Path | None = None
 
 
 class Ops(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,12 +22,22 @@ Report = Callable[[str, str], None]
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
-_REDIS_OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_cert_reqs", "ssl_check_hostname", "ssl_keyfile"}
+_REDIS_OPTIONS = {
+    "cluster",
+    "db",
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+    "ssl_keyfile",
+}
 _REDIS_VALUES = {
+    "cluster": re.compile(r"(true|false)\Z"),
     "db": re.compile(r"[0-9]{1,4}\Z"),
     "ssl_cert_reqs": re.compile(r"(none|optional|required)\Z"),
     "ssl_check_hostname": re.compile(r"(true|false)\Z"),
 }
+_REDIS_FORMS = "must be redis://host:port, rediss://host:port or unix:///path/to/socket"
 TAGS_BYTES_MAX = 4096
 """They stand in each record, which is bounded."""
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs"})
@@ -93,6 +103,8 @@ def _check_redis(redis: Redis, report: Report) -> None:
         report("redis.url_file", "cannot stand beside redis.url; give one of them")
     if redis.url is not None and (wrong := wrong_redis_url(redis.url)):
         report("redis.url", wrong)
+    if redis.ca_file is not None and (wrong := wrong_redis_ca(redis.url, redis.url_file)):
+        report("redis.ca_file", wrong)
 
 
 def _check_origins(origins: Sequence[str], report: Report) -> None:
@@ -107,22 +119,50 @@ def _check_origins(origins: Sequence[str], report: Report) -> None:
 
 def wrong_redis_url(url: str) -> str | None:
     """Why this is no URL of a store; None if it is one. The URL may hold a password: it is not repeated."""
+    scheme, colon, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    credentials, at, place = place.rpartition("@")
+    if not colon or scheme not in _REDIS_SCHEMES or not place:
+        return _REDIS_FORMS
     try:
-        parts = urllib.parse.urlsplit(url)
-        place = parts.path if parts.scheme == "unix" else parts.hostname
-        _ = parts.port
+        options = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
-        place = None
-    if not place or parts.scheme not in _REDIS_SCHEMES:
-        return "must be redis://host:port, rediss://host:port or unix:///path/to/socket"
-    options = urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
-    if parts.scheme != "unix" and parts.path not in ("", "/"):
-        options.append(("db", parts.path[1:]))
+        return _REDIS_FORMS
+    if scheme == "unix":
+        hosts = []
+    else:
+        place, _, db = place.partition("/")
+        hosts = place.split(",")
+        options += [("db", db)] if db else []
+        if not all(_is_host(scheme + "://" + credentials + at + host) for host in hosts):
+            return _REDIS_FORMS
     for name, value in options:
         if name not in _REDIS_OPTIONS:
             return f"must have no option but {', '.join(sorted(_REDIS_OPTIONS))}"
         if name in _REDIS_VALUES and not _REDIS_VALUES[name].match(value):
             return f"has an option {name} with a value that it cannot have"
+    cluster = ("cluster", "true") in options
+    if len(hosts) > 1 and not cluster:
+        return "has several hosts, which only a cluster has: add ?cluster=true"
+    if cluster and (not hosts or any(name == "db" and value != "0" for name, value in options)):
+        return "a cluster has neither a unix socket nor a database but 0"
+    return None
+
+
+def _is_host(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def wrong_redis_ca(url: str | None, url_file: str | None) -> str | None:
+    """Why no CA can stand beside this; None if it can. A URL in a file is looked at when it is read."""
+    if url is None and url_file is None:
+        return "goes with redis.url or redis.url_file"
+    if url is not None and not url.startswith("rediss://"):
+        return "goes with a rediss:// URL only"
     return None
 
 

@@ -3,6 +3,7 @@
 import importlib.resources
 import pathlib
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -156,16 +157,23 @@ def notes(config: Config) -> list[str]:
 
 
 def redis_url(redis: Redis) -> str | None:
-    """The URL of the store; None: the embedded one. Reads url_file. Raises ConfigErrors."""
-    if redis.url_file is None:
-        return redis.url
-    try:
-        url = pathlib.Path(redis.url_file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigErrors([Mistake(redis.url_file, 0, "", f"cannot be read: {_reason(error)}")]) from error
-    if wrong := config_check.wrong_redis_url(url):
-        raise ConfigErrors([Mistake(redis.url_file, 0, "", wrong)])
-    return url
+    """The URL of the store, with its CA as an option; None: the embedded one. Reads the files. Raises ConfigErrors."""
+    url = redis.url
+    if redis.url_file is not None:
+        try:
+            url = pathlib.Path(redis.url_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigErrors(
+                [Mistake(redis.url_file, 0, "", f"cannot be read: {_reason(error)}")]
+            ) from error
+        if wrong := config_check.wrong_redis_url(url):
+            raise ConfigErrors([Mistake(redis.url_file, 0, "", wrong)])
+    if url is None or redis.ca_file is None:
+        return url
+    wrong_ca = config_check.wrong_redis_ca(url, None) or _wrong_ca_file(redis.ca_file)
+    if wrong_ca:
+        raise ConfigErrors([Mistake(redis.ca_file, 0, "redis.ca_file", wrong_ca)])
+    return url + ("&" if "?" in url else "?") + "ssl_ca_certs=" + urllib.parse.quote(redis.ca_file, safe="/")
 
 
 def backend_keys(config: Config) -> dict[str, str]:
@@ -187,6 +195,8 @@ def backend_keys(config: Config) -> dict[str, str]:
 def check_ca_files(config: Config) -> None:
     """Raises ConfigErrors with every `ca_file` that cannot be used."""
     mistakes = []
+    if config.redis.ca_file is not None and (wrong := _wrong_ca_file(config.redis.ca_file)):
+        mistakes.append(Mistake(config.redis.ca_file, 0, "redis.ca_file", wrong))
     for index, backend in enumerate(config.backends):
         if backend.ca_file is not None and (wrong := _wrong_ca_file(backend.ca_file)):
             mistakes.append(Mistake(backend.ca_file, 0, f"backends[{index}].ca_file", wrong))

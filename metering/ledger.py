@@ -28,10 +28,13 @@ RANGE_MAX = 4 * 10**18
 FAMILY_UNKNOWN = "unknown"
 LEAF_DIGITS = 16
 """A mark carries this many hex digits of its record's leaf."""
+FLOOR_NONE = "0000000000"
+"""The floor of a ledger all of whose hours are open."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _HOUR = datetime.timedelta(hours=1)
 _MARK_PATTERN = re.compile(r"(0|[1-9][0-9]{0,15}):([0-9a-f]{16})")
+_HOUR_PATTERN = re.compile(r"[0-9]{10}")
 _INTEGER_PATTERN = re.compile(r"0|-?[1-9][0-9]*")
 
 
@@ -109,7 +112,7 @@ class Gap(msgspec.Struct, frozen=True):
 class Refused(msgspec.Struct, frozen=True):
     """Nothing was taken, and no repeat will be: the store holds, or would hold, what is no balance.
 
-    reason: TYPE (a key of another type), FORM (no integer, no mark) or RANGE; where: the key or field.
+    reason: TYPE (a key of another type), FORM (no integer, no mark, no floor) or RANGE; where: the key or field.
     """
 
     reason: str
@@ -225,11 +228,13 @@ class Balances:
 
     values: what the store's hashes hold, as text: (tenant, hour, field) → integer.
     marks: (tenant, writer) → `seq:leaf`, as text too: what a store holds need not be well-formed.
+    floors: tenant → `yyyymmddhh`; hours below it are closed.
     """
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str, str], str] = {}
         self.marks: dict[tuple[str, str], str] = {}
+        self.floors: dict[str, str] = {}
 
     def post(self, batch: Batch) -> Reply:
         """Take a batch, or say why not: all checks come before the first write."""
@@ -241,17 +246,21 @@ class Balances:
             return Done(at)
         if at != batch.prev:
             return Gap(at)
-        if refused := self._first_refused(batch):
+        floor = self.floors.get(batch.tenant, FLOOR_NONE)
+        if not _HOUR_PATTERN.fullmatch(floor):
+            return Refused("FORM", "floor")
+        sums = {(hour, field): amount for (hour, field), amount in batch.sums.items() if hour >= floor}
+        if refused := self._first_refused(batch.tenant, sums):
             return refused
-        for (hour, field), amount in batch.sums.items():
+        for (hour, field), amount in sums.items():
             key = (batch.tenant, hour, field)
             self.values[key] = str(int(self.values.get(key, "0")) + amount)
         self.marks[batch.tenant, batch.writer] = str(batch.last)
         return Posted()
 
-    def _first_refused(self, batch: Batch) -> Refused | None:
-        for (hour, field), amount in batch.sums.items():
-            value = self.values.get((batch.tenant, hour, field), "0")
+    def _first_refused(self, tenant: str, sums: Mapping[tuple[str, str], int]) -> Refused | None:
+        for (hour, field), amount in sums.items():
+            value = self.values.get((tenant, hour, field), "0")
             if not _INTEGER_PATTERN.fullmatch(value):
                 return Refused("FORM", field)
             if abs(int(value)) + abs(amount) > RANGE_MAX:

@@ -1,6 +1,9 @@
-"""The ledger's store: a Redis or a Valkey. The only module that knows redis-py.
+"""The ledger's store: what it holds, under which keys, and how that is asked for and changed.
 
+    wb:1:epoch                      text  this life of the store
+    wb:1:writers                    hash  writer → what is known of it (JSON)
     wb:1:{<tenant>}:m               hash  writer → mark (`seq:leaf`)
+    wb:1:{<tenant>}:meta            hash  epoch, ready, floor
     wb:1:{<tenant>}:h:<yyyymmddhh>  hash  project|model|family|unit → integer
 
 Batches go in by one script (metering/data/post.lua), so a mark and the sums it stands for are written in
@@ -8,19 +11,16 @@ one step, and fall together when the store loses its last seconds. A failure is 
 try: who folds the journal knows what to send again. Keys and answers: deploy/reference/ledger.md.
 """
 
+import hashlib
 import importlib.resources
 import re
 import types
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from redis import exceptions
-from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-
 from metering.ledger import START, Batch, Done, Gap, Mark, Posted, Refused, Reply, hour_number
+from metering.servers import Command, ErrorReply, open_servers
+from metering.servers import StoreUnavailable as StoreUnavailable
 
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
@@ -28,36 +28,11 @@ EVICTION_WANTED = "noeviction"
 _PIPELINE_KEYS = 200
 _HOUR_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:h:([0-9]{10})")
 
-# What a person should read of an error, with no address in it; the first that fits.
-_REASONS: tuple[tuple[type[Exception], str], ...] = (
-    (exceptions.AuthenticationError, "wrong credentials"),
-    (exceptions.AuthorizationError, "wrong credentials"),
-    (exceptions.NoPermissionError, "not permitted"),
-    (exceptions.BusyLoadingError, "still loading its data"),
-    (exceptions.ReadOnlyError, "read-only"),
-    (exceptions.OutOfMemoryError, "out of memory"),
-    (exceptions.TimeoutError, "no answer in time"),
-    (exceptions.ConnectionError, "no connection"),
-    (OSError, "no connection"),
-    (exceptions.ResponseError, "refused the command"),
-)
-
-
-class StoreUnavailable(Exception):
-    """The store can't be reached, or can't answer now. The same may be asked again later.
-
-    reason: a short fixed phrase with no address.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the ledger's store: {reason}")
-        self.reason = reason
-
 
 class Store:
     """A client of the store. Connects when it is first asked; one caller at a time.
 
-    url: redis://, rediss:// or unix://. Raises ValueError if it is none of these.
+    url: as metering/servers.py has them. Raises ValueError if it is none of these.
     All that asks the store raises StoreUnavailable; whether the store had done its part is then unknown.
     """
 
@@ -68,25 +43,15 @@ class Store:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         reply_timeout_s: float = REPLY_TIMEOUT_S,
     ) -> None:
-        self.connections = 0
-        """How many were made so far. Who sees it grow has a new connection, perhaps to another store."""
-        self._script = importlib.resources.files("metering").joinpath("data/post.lua").read_text("utf-8")
-        self._sha = ""
-        self._redis: Redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            encoding_errors="replace",
-            max_connections=1,
-            protocol=2,
-            redis_connect_func=self._connected,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=connect_timeout_s,
-            socket_timeout=reply_timeout_s,
+        self._script = _lua("post")
+        self._servers = open_servers(
+            url, connect_timeout_s=connect_timeout_s, reply_timeout_s=reply_timeout_s
         )
 
-    async def _connected(self, connection: AbstractConnection) -> None:
-        await connection.on_connect()
-        self.connections += 1
+    @property
+    def connections(self) -> int:
+        """How many were made so far. Who sees it grow has a new connection, perhaps to another store."""
+        return self._servers.connections
 
     async def __aenter__(self) -> "Store":
         return self
@@ -97,58 +62,53 @@ class Store:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection. Idempotent."""
-        await self._redis.aclose()
+        """Close all connections. Idempotent."""
+        await self._servers.close()
 
     async def ping(self) -> None:
-        """Return if the store answers."""
-        _unwrap(await self._ask([("PING",)]))
+        """Return if the store answers: of a Cluster, each shard."""
+        _unwrap(await self._servers.each("PING"))
 
     async def eviction(self) -> str | None:
-        """The store's maxmemory-policy; None where it may not be asked. A ledger needs EVICTION_WANTED."""
-        (reply,) = await self._ask([("CONFIG GET", "maxmemory-policy")])
-        if isinstance(reply, exceptions.ResponseError):
-            return None
-        policy = _unwrap([reply])[0].get("maxmemory-policy")  # redis-py makes a dict of it
-        return str(policy) if policy else None
+        """The store's maxmemory-policy; None where it may not be asked. A ledger needs EVICTION_WANTED.
+
+        Of a Cluster: the first one that is not that, if there is one.
+        """
+        policies = set()
+        for reply in await self._servers.each("CONFIG GET", "maxmemory-policy"):
+            if isinstance(reply, ErrorReply) and reply.code:
+                continue
+            policy = _unwrap([reply])[0].get("maxmemory-policy")  # redis-py makes a dict of it
+            if policy:
+                policies.add(str(policy))
+        return min(policies, key=lambda policy: (policy == EVICTION_WANTED, policy), default=None)
+
+    # Batches and marks
 
     async def post(self, batches: Sequence[Batch]) -> list[Reply]:
         """Send batches in one go; an answer for each, in order."""
         if not batches:
             return []
-        if not self._sha:
-            await self._load()
-        replies = await self._ask([self._call(batch) for batch in batches])
-        if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
-            # The store was restarted, or is another one: what was taken is answered with DONE now.
-            await self._load()
-            replies = await self._ask([self._call(batch) for batch in batches])
+        sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
+        replies = await self._servers.ask([_post("EVALSHA", sha, batch) for batch in batches])
+        missing = [index for index, reply in enumerate(replies) if _lacks_script(reply)]
+        if missing:  # the store was started anew, or is another one; it keeps what it is sent
+            again = [_post("EVAL", self._script, batches[index]) for index in missing]
+            for index, reply in zip(missing, await self._servers.ask(again), strict=True):
+                replies[index] = reply
         return [_reply(reply) for reply in _unwrap(replies)]
-
-    def _call(self, batch: Batch) -> tuple[str, ...]:
-        hours = {
-            hour: index for index, hour in enumerate(dict.fromkeys(hour for hour, _ in batch.sums), start=2)
-        }
-        keys = [_marks_key(batch.tenant), *(_hour_key(batch.tenant, hour) for hour in hours)]
-        words = [batch.writer, str(batch.prev), str(batch.last)]
-        for (hour, field), amount in batch.sums.items():
-            words += (str(hours[hour]), field, str(amount))
-        return ("EVALSHA", self._sha, str(len(keys)), *keys, *words)
-
-    async def _load(self) -> None:
-        (self._sha,) = _unwrap(await self._ask([("SCRIPT LOAD", self._script)]))
 
     async def marks(self, asked: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Mark | Refused]:
         """The marks of writers, by (tenant, writer); START where the store has none.
 
         asked: the writers of each tenant, at least one. Refused: what the store holds there is no mark.
         """
-        replies = await self._ask(
+        replies = await self._servers.ask(
             [("HMGET", _marks_key(tenant), *writers) for tenant, writers in asked.items()]
         )
         found: dict[tuple[str, str], Mark | Refused] = {}
         for (tenant, writers), reply in zip(asked.items(), replies, strict=True):
-            if isinstance(reply, exceptions.ResponseError) and str(reply).startswith("WRONGTYPE"):
+            if isinstance(reply, ErrorReply) and reply.code == "WRONGTYPE":
                 found |= {(tenant, writer): Refused("TYPE", _marks_key(tenant)) for writer in writers}
                 continue
             (texts,) = _unwrap([reply])
@@ -163,49 +123,57 @@ class Store:
         """
         for keys in _cut(await self._hour_keys(hours), _PIPELINE_KEYS):
             replies = _unwrap(
-                await self._ask([("HGETALL", _hour_key(tenant, text)) for tenant, text in keys])
+                await self._servers.ask([("HGETALL", _hour_key(tenant, text)) for tenant, text in keys])
             )
             for (tenant, text), fields in zip(keys, replies, strict=True):
                 yield tenant, hour_number(text), fields
 
     async def _hour_keys(self, hours: range) -> list[tuple[str, str]]:
         found: set[tuple[str, str]] = set()  # SCAN may name a key twice
-        try:
-            async for key in self._redis.scan_iter(match="wb:1:{*}:h:*", count=1_000):
-                match = _HOUR_PATTERN.fullmatch(key)
-                if match and _is_in(match[2], hours):
-                    found.add((match[1], match[2]))
-        except (exceptions.RedisError, OSError) as error:
-            raise StoreUnavailable(_reason(error)) from error
+        async for key in self._servers.keys("wb:1:{*}:h:*"):
+            match = _HOUR_PATTERN.fullmatch(key)
+            if match and _is_in(match[2], hours):
+                found.add((match[1], match[2]))
         return sorted(found)
 
-    async def _ask(self, commands: Sequence[tuple[str, ...]]) -> list[Any]:
-        """Replies to commands sent in one go; an error reply stands in its command's place."""
-        pipeline = self._redis.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        try:
-            return list(await pipeline.execute(raise_on_error=False))
-        except (exceptions.RedisError, OSError) as error:
-            raise StoreUnavailable(_reason(error)) from error
+
+def _lua(name: str) -> str:
+    return importlib.resources.files("metering").joinpath(f"data/{name}.lua").read_text("utf-8")
+
+
+def _post(command: str, script: str, batch: Batch) -> Command:
+    hours = {hour: index for index, hour in enumerate(dict.fromkeys(hour for hour, _ in batch.sums), start=3)}
+    keys = [
+        _marks_key(batch.tenant),
+        _meta_key(batch.tenant),
+        *(_hour_key(batch.tenant, hour) for hour in hours),
+    ]
+    words = [batch.writer, str(batch.prev), str(batch.last)]
+    for (hour, field), amount in batch.sums.items():
+        words += (str(hours[hour]), field, str(amount))
+    return (command, script, str(len(keys)), *keys, *words)
 
 
 def _marks_key(tenant: str) -> str:
     return f"wb:1:{{{tenant}}}:m"
 
 
+def _meta_key(tenant: str) -> str:
+    return f"wb:1:{{{tenant}}}:meta"
+
+
 def _hour_key(tenant: str, hour: str) -> str:
     return f"wb:1:{{{tenant}}}:h:{hour}"
 
 
-def _reason(error: Exception) -> str:
-    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "failed")
+def _lacks_script(reply: Any) -> bool:
+    return isinstance(reply, ErrorReply) and reply.code == "NOSCRIPT"
 
 
 def _unwrap(replies: list[Any]) -> list[Any]:
     for reply in replies:
-        if isinstance(reply, Exception):
-            raise StoreUnavailable(_reason(reply)) from reply
+        if isinstance(reply, ErrorReply):
+            raise StoreUnavailable(reply.reason)
     return replies
 
 

@@ -44,7 +44,7 @@ OWNERS = {  # an outside library, and the only modules that may know of it
     "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},
     "prometheus_client": {"metering.metrics"},
     "python_multipart": {"gateway.multipart"},
-    "redis": {"metering.store"},
+    "redis": {"metering.servers"},
     "starlette": {"gateway.app", "gateway.kept", "gateway.openai_api", "gateway.ops"},
     "uvicorn": {"gateway.worker", "gateway.direct"},
     "uvloop": {"gateway.worker", "backends.simulator.server"},

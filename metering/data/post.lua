@@ -1,15 +1,17 @@
 -- Take one batch of postings of one (tenant, writer), or say why not. All checks come before any write.
 --
 -- KEYS[1]   wb:1:{T}:m            hash: writer -> seq:leaf
--- KEYS[2..] wb:1:{T}:h:<hour>     hash: field -> integer
+-- KEYS[2]   wb:1:{T}:meta         hash: floor -> yyyymmddhh; hours below it are closed
+-- KEYS[3..] wb:1:{T}:h:<hour>     hash: field -> integer
 -- ARGV      writer, prev, last, then for each posting: index into KEYS, field, amount
--- returns   {POSTED} | {DONE, mark} | {GAP, mark} | {TYPE, key} | {FORM, writer or field} | {RANGE, field}
+-- returns   {POSTED} | {DONE, mark} | {GAP, mark} | {TYPE, key} | {FORM, writer, floor or field} | {RANGE, field}
 --
 -- A Lua number is a double, exact only up to 2^53. So numbers stay text here: HINCRBY adds them, and
 -- they are compared in two halves of at most 10 digits. The same in Python: metering/ledger.py, Balances.
 
 local START = '0:0000000000000000'
 local MARK = '^(%d+):' .. string.rep('[0-9a-f]', 16) .. '$'
+local FLOOR = '^' .. string.rep('%d', 10) .. '$'
 local HALF = 10                     -- digits of the lower half
 local HALF_RANGE = 10000000000      -- 10^HALF
 local HIGH_MAX = 400000000          -- 4 * 10^18 / HALF_RANGE
@@ -65,41 +67,55 @@ if mark ~= prev then
   return {'GAP', mark}
 end
 
+local floor = redis.call('HGET', KEYS[2], 'floor') or '0000000000'
+if not string.match(floor, FLOOR) then
+  return {'FORM', 'floor'}
+end
+local open = {}                     -- which of KEYS are hours that are not below the floor
+for i = 3, #KEYS do
+  open[i] = tonumber(string.sub(KEYS[i], -#floor)) >= tonumber(floor)
+end
+
 local highs, lows = {}, {}          -- |value| + the |amounts| so far, by key and field
 for i = 4, #ARGV, 3 do
-  local key, field = KEYS[tonumber(ARGV[i])], ARGV[i + 1]
-  local place = ARGV[i] .. ' ' .. field
-  local amount = magnitude(ARGV[i + 2])
-  if not amount then
-    return {'FORM', field}
-  end
-  local high, low = highs[place], lows[place]
-  if not high then
-    local value = magnitude(redis.call('HGET', key, field) or '0')
-    if not value then
+  local place = tonumber(ARGV[i])
+  if open[place] then
+    local key, field = KEYS[place], ARGV[i + 1]
+    local name = ARGV[i] .. ' ' .. field
+    local amount = magnitude(ARGV[i + 2])
+    if not amount then
       return {'FORM', field}
     end
-    if #value > DIGITS_MAX then
+    local high, low = highs[name], lows[name]
+    if not high then
+      local value = magnitude(redis.call('HGET', key, field) or '0')
+      if not value then
+        return {'FORM', field}
+      end
+      if #value > DIGITS_MAX then
+        return {'RANGE', field}
+      end
+      high, low = halves(value)
+    end
+    if #amount > DIGITS_MAX then
       return {'RANGE', field}
     end
-    high, low = halves(value)
+    local more_high, more_low = halves(amount)
+    high, low = high + more_high, low + more_low
+    if low >= HALF_RANGE then
+      high, low = high + 1, low - HALF_RANGE
+    end
+    if high > HIGH_MAX or (high == HIGH_MAX and low > 0) then
+      return {'RANGE', field}
+    end
+    highs[name], lows[name] = high, low
   end
-  if #amount > DIGITS_MAX then
-    return {'RANGE', field}
-  end
-  local more_high, more_low = halves(amount)
-  high, low = high + more_high, low + more_low
-  if low >= HALF_RANGE then
-    high, low = high + 1, low - HALF_RANGE
-  end
-  if high > HIGH_MAX or (high == HIGH_MAX and low > 0) then
-    return {'RANGE', field}
-  end
-  highs[place], lows[place] = high, low
 end
 
 for i = 4, #ARGV, 3 do
-  redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])
+  if open[tonumber(ARGV[i])] then
+    redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])
+  end
 end
 redis.call('HSET', KEYS[1], writer, last)
 return {'POSTED'}

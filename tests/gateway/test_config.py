@@ -161,7 +161,7 @@ ONE_MISTAKE = [
         "journal: {fsync: always}",
         1, "journal.fsync: must be one of interval, os",
     ),
-    ("listen: 127.0.0.1:8080", "redis: x", 1, "redis: must be a section with keys of url, url_file"),
+    ("listen: 127.0.0.1:8080", "redis: x", 1, "redis: must be a section with keys of url, url_file, ca_file"),
     ("    projects: [chat, batch]", "    projects: chat", 4, "tenants[0].projects: must be a list"),
     ('    tags: {cost_centre: "42"}', "    tags: [a]", 5, "tenants[0].tags: must be a section of names"),
     (
@@ -246,6 +246,11 @@ ONE_MISTAKE = [
         "listen: 127.0.0.1:8080",
         "redis: {url: 'redis://x', url_file: y}",
         1, "redis.url_file: cannot stand beside redis.url",
+    ),
+    ("listen: 127.0.0.1:8080", "redis: {ca_file: y}", 1, "redis.ca_file: goes with redis.url or redis.url_file"),
+    (
+        "listen: 127.0.0.1:8080", "redis: {url: 'redis://x', ca_file: y}",
+        1, "redis.ca_file: goes with a rediss:// URL only",
     ),
     # sizes
     ("listen: 127.0.0.1:8080", "workers: 9", 25, "backends[0].slots: 8 cannot be shared by 9 workers"),
@@ -604,6 +609,28 @@ def test_keys_of_backends_come_from_files(tmp_path: pathlib.Path) -> None:
         config_load.backend_keys(found)
 
 
+def test_the_stores_ca(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(file))
+    url = config_load.redis_url(Redis(url="rediss://h?db=1", ca_file=str(file)))
+    assert url == f"rediss://h?db=1&ssl_ca_certs={file}"
+    assert (
+        config_load.redis_url(Redis(url="rediss://h", ca_file=str(file))) == f"rediss://h?ssl_ca_certs={file}"
+    )
+    (tmp_path / "url").write_text("redis://h")
+    with pytest.raises(ConfigErrors, match=r"redis\.ca_file: goes with a rediss:// URL only"):
+        config_load.redis_url(Redis(url_file=str(tmp_path / "url"), ca_file=str(file)))
+    found = load(
+        tmp_path, changed("listen: 127.0.0.1:8080", f"redis: {{url: 'rediss://h', ca_file: {file}}}")
+    )
+    config_load.check_ca_files(found)
+    file.write_text("none")
+    with pytest.raises(ConfigErrors, match=r"redis\.ca_file: it holds no certificate"):
+        config_load.check_ca_files(found)
+    with pytest.raises(ConfigErrors, match=r"redis\.ca_file: it holds no certificate"):
+        config_load.redis_url(found.redis)
+
+
 def test_ca_files(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(file))
@@ -661,6 +688,10 @@ def test_a_state_directory_on_nfs_is_refused(tmp_path: pathlib.Path, monkeypatch
         ("unix:///s?db=z", False), ("redis://h/x", False), ("redis://h/0/1", False), ("redis://h?retry=3", False),
         ("redis://h?socket_timeout=abc", False), ("rediss://h?ssl_cert_reqs=no", False),
         ("rediss://h?ssl_check_hostname=maybe", False),
+        ("redis://a:1,b:2,[::1]:3?cluster=true", True), ("rediss://u:p@a,b/0?cluster=true", True),
+        ("redis://a?cluster=true", True), ("redis://a?cluster=false", True), ("redis://a:1,b:2", False),
+        ("redis://a,?cluster=true", False), ("redis://a/1?cluster=true", False), ("redis://a?cluster=yes", False),
+        ("unix:///s?cluster=true", False), ("redis://a:0", False), ("redis://a?cluster", False),
     ],
 )  # fmt: skip
 def test_urls_of_a_store(url: str, good: bool) -> None:

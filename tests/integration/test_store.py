@@ -1,8 +1,9 @@
-"""The store's script and client against a real Valkey, with the Python model as oracle."""
+"""The store's script and client against real servers of every kind, with the Python model as oracle."""
 
 import asyncio
 import contextlib
 import io
+import itertools
 import random
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,14 +11,14 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from metering import export, ledger, store
-from metering.embedded import Embedded
 from metering.folder import Folder
 from metering.ledger import RANGE_MAX, START, Balances, Batch, Done, Gap, Mark, Posted, Refused, Reply
 from metering.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR
-from tests.support import lines
+from tests.support import lines, stores
+from tests.support.certificates import Authority
 from tests.support.ledgers import folded, is_above, random_directory
-from tests.support.valkey import Valkey
+from tests.support.stores import Running
 
 pytestmark = pytest.mark.integration
 
@@ -26,31 +27,46 @@ FIELD = "web|llama|inf2|calls"
 M3, M5, M8 = Mark(3, "3" * 16), Mark(5, "5" * 16), Mark(8, "8" * 16)
 
 
-@pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    running = Embedded.start(tmp_path_factory.mktemp("store"))
-    yield running
-    running.close()
+KINDS = {
+    "valkey": lambda directory: stores.single(stores.valkey_binary(), directory),
+    "valkey cluster, least user": lambda directory: stores.cluster(
+        stores.valkey_binary(), directory, user=True
+    ),
+    "redis, TLS, least user": lambda directory: stores.single(
+        stores.redis_binary(), directory, user=True, authority=Authority(directory)
+    ),
+    "redis cluster": lambda directory: stores.cluster(stores.redis_binary(), directory),
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.debian if "redis" in kind else ()) for kind in KINDS],
+)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    if "redis" in request.param and stores.redis_binary() is None:
+        pytest.skip("no redis-server 7")
+    with KINDS[request.param](tmp_path_factory.mktemp("store")) as running, running:
+        yield running
 
 
 @pytest.fixture
-def valkey(embedded: Embedded) -> Iterator[Valkey]:
-    with Valkey(embedded.url) as raw:
-        raw.ask("FLUSHALL")
-        yield raw
+def valkey(server: Running) -> Running:
+    server.everywhere("FLUSHALL")
+    return server
 
 
-def run(embedded: Embedded, scenario: Callable[[Store], Awaitable[None]]) -> None:
+def run(server: Running, scenario: Callable[[Store], Awaitable[None]]) -> None:
     async def with_store() -> None:
-        async with Store(embedded.url) as client:
+        async with Store(server.url) as client:
             await scenario(client)
 
     asyncio.run(with_store())
 
 
-def post(embedded: Embedded, *batches: Batch) -> list[Reply]:
+def post(server: Running, *batches: Batch) -> list[Reply]:
     async def scenario() -> list[Reply]:
-        async with Store(embedded.url) as client:
+        async with Store(server.url) as client:
             return await client.post(batches)
 
     return asyncio.run(scenario())
@@ -60,7 +76,7 @@ def batch_of(prev: Mark, last: Mark, sums: dict[tuple[str, str], int], *, tenant
     return Batch(tenant=tenant, writer="w", prev=prev, last=last, sums=sums)
 
 
-def held(valkey: Valkey) -> Balances:
+def held(valkey: Running) -> Balances:
     """What the store has, as the model would hold it."""
     balances = Balances()
     for key in valkey.ask("KEYS", "*"):
@@ -69,18 +85,20 @@ def held(valkey: Valkey) -> Balances:
         for name, value in zip(flat[::2], flat[1::2], strict=True):
             if key.endswith(":m"):
                 balances.marks[tenant, name] = value
+            elif key.endswith(":meta"):
+                balances.floors[tenant] = value
             else:
                 balances.values[tenant, key[-10:], name] = value
     return balances
 
 
-def same(valkey: Valkey, balances: Balances) -> bool:
+def same(valkey: Running, balances: Balances) -> bool:
     now = held(valkey)
-    return (now.marks, now.values) == (balances.marks, balances.values)
+    return (now.marks, now.values, now.floors) == (balances.marks, balances.values, balances.floors)
 
 
-def test_keys_are_those_of_the_contract(embedded: Embedded, valkey: Valkey) -> None:
-    assert post(embedded, batch_of(START, M3, {(HOUR, FIELD): 2})) == [Posted()]
+def test_keys_are_those_of_the_contract(server: Running, valkey: Running) -> None:
+    assert post(server, batch_of(START, M3, {(HOUR, FIELD): 2})) == [Posted()]
     assert valkey.ask("HGETALL", "wb:1:{acme}:m") == ["w", f"3:{'3' * 16}"]
     assert valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{HOUR}") == [FIELD, "2"]
     assert sorted(valkey.ask("KEYS", "*")) == [f"wb:1:{{acme}}:h:{HOUR}", "wb:1:{acme}:m"]
@@ -100,36 +118,40 @@ def test_keys_are_those_of_the_contract(embedded: Embedded, valkey: Valkey) -> N
     ],
 )
 def test_what_a_batch_is_answered(
-    embedded: Embedded, valkey: Valkey, mark: Mark | None, sent: Batch, reply: Reply
+    server: Running, valkey: Running, mark: Mark | None, sent: Batch, reply: Reply
 ) -> None:
     if mark is not None:
         valkey.ask("HSET", "wb:1:{acme}:m", "w", str(mark))
-    assert post(embedded, sent) == [reply]
+    assert post(server, sent) == [reply]
     assert valkey.ask("HGET", "wb:1:{acme}:m", "w") == (
         str(sent.last) if reply == Posted() else str(mark) if mark else None
     )
 
 
-def test_seqs_are_compared_as_whole_numbers(embedded: Embedded, valkey: Valkey) -> None:
+def test_seqs_are_compared_as_whole_numbers(server: Running, valkey: Running) -> None:
     """2^53 and 2^53 + 1 are one Lua number, "9" is above "10" as text."""
     big, bigger = Mark(2**53, "a" * 16), Mark(2**53 + 1, "b" * 16)
     valkey.ask("HSET", "wb:1:{acme}:m", "w", str(big))
-    assert post(embedded, batch_of(big, bigger, {(HOUR, FIELD): 1})) == [Posted()]
+    assert post(server, batch_of(big, bigger, {(HOUR, FIELD): 1})) == [Posted()]
     valkey.ask("HSET", "wb:1:{acme}:m", "w", str(Mark(9, "9" * 16)))
-    assert post(embedded, batch_of(Mark(9, "9" * 16), Mark(10, "0" * 16), {(HOUR, FIELD): 1})) == [Posted()]
+    assert post(server, batch_of(Mark(9, "9" * 16), Mark(10, "0" * 16), {(HOUR, FIELD): 1})) == [Posted()]
 
 
 @pytest.mark.parametrize(
     ("key", "where"),
-    [("wb:1:{acme}:m", "wb:1:{acme}:m"), (f"wb:1:{{acme}}:h:{HOUR}", f"wb:1:{{acme}}:h:{HOUR}")],
+    [
+        ("wb:1:{acme}:m", "wb:1:{acme}:m"),
+        ("wb:1:{acme}:meta", "wb:1:{acme}:meta"),
+        (f"wb:1:{{acme}}:h:{HOUR}", f"wb:1:{{acme}}:h:{HOUR}"),
+    ],
 )
 def test_a_key_of_another_type_stops_the_batch(
-    embedded: Embedded, valkey: Valkey, key: str, where: str
+    server: Running, valkey: Running, key: str, where: str
 ) -> None:
     valkey.ask("SET", key, "x")
     sent = batch_of(START, M3, {("2026092113", FIELD): 1, (HOUR, FIELD): 1})
     other = batch_of(START, M3, {(HOUR, FIELD): 1}, tenant="globex")
-    assert post(embedded, sent, other) == [Refused("TYPE", where), Posted()]
+    assert post(server, sent, other) == [Refused("TYPE", where), Posted()]
     assert sorted(valkey.ask("KEYS", "wb:1:{acme}*")) == [key]
 
     async def marks(client: Store) -> None:
@@ -137,52 +159,51 @@ def test_a_key_of_another_type_stops_the_batch(
         refused = Refused("TYPE", "wb:1:{acme}:m") if key.endswith(":m") else START
         assert found == {("acme", "w"): refused, ("globex", "w"): M3}
 
-    run(embedded, marks)
+    run(server, marks)
 
 
 @pytest.mark.parametrize(
     "mark", ["", "x", "3", "03:" + "3" * 16, "3:" + "3" * 15, "3:" + "G" * 16, "-3:" + "3" * 16]
 )
-def test_what_is_no_mark_stops_the_batch(embedded: Embedded, valkey: Valkey, mark: str) -> None:
+def test_what_is_no_mark_stops_the_batch(server: Running, valkey: Running, mark: str) -> None:
     valkey.ask("HSET", "wb:1:{acme}:m", "w", mark)
-    assert post(embedded, batch_of(START, M3, {(HOUR, FIELD): 1})) == [Refused("FORM", "w")]
+    assert post(server, batch_of(START, M3, {(HOUR, FIELD): 1})) == [Refused("FORM", "w")]
     assert valkey.ask("KEYS", "*") == ["wb:1:{acme}:m"]
 
     async def marks(client: Store) -> None:
         assert await client.marks({"acme": ["w"]}) == {("acme", "w"): Refused("FORM", "w")}
 
-    run(embedded, marks)
+    run(server, marks)
 
 
-@pytest.mark.parametrize(
-    "value", [0, 1, 10**10 - 1, 10**10, 2**53, RANGE_MAX - 1, RANGE_MAX, RANGE_MAX + 1, 10**19, 10**30]
-)
-@pytest.mark.parametrize("amount", [1, 2, 10**10 - 1, 10**10, 2**53 + 1, RANGE_MAX, RANGE_MAX + 1, 10**19])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_range_and_sum_are_exact(
-    embedded: Embedded, valkey: Valkey, value: int, amount: int, sign: int
-) -> None:
+VALUES = [0, 1, 10**10 - 1, 10**10, 2**53, RANGE_MAX - 1, RANGE_MAX, RANGE_MAX + 1, 10**19, 10**30]
+AMOUNTS = [1, 2, 10**10 - 1, 10**10, 2**53 + 1, RANGE_MAX, RANGE_MAX + 1, 10**19]
+
+
+def test_range_and_sum_are_exact(server: Running, valkey: Running) -> None:
     """All around 2^53, the halves' border and the largest value; all of a batch is taken, or nothing."""
     balances = Balances()
-    balances.values["acme", HOUR, FIELD] = str(sign * value)
-    valkey.ask("HSET", f"wb:1:{{acme}}:h:{HOUR}", FIELD, str(sign * value))
-    sent = batch_of(START, M3, {(HOUR, "web|llama|inf2|prompt_tokens"): 5, (HOUR, FIELD): amount})
-    assert post(embedded, sent) == [balances.post(sent)]
+    sent = []
+    for number, (value, amount, sign) in enumerate(itertools.product(VALUES, AMOUNTS, [1, -1])):
+        tenant = f"t{number}"
+        balances.values[tenant, HOUR, FIELD] = str(sign * value)
+        valkey.ask("HSET", f"wb:1:{{{tenant}}}:h:{HOUR}", FIELD, str(sign * value))
+        sums = {(HOUR, "web|llama|inf2|prompt_tokens"): 5, (HOUR, FIELD): amount}
+        sent.append(batch_of(START, M3, sums, tenant=tenant))
+    assert post(server, *sent) == [balances.post(batch) for batch in sent]
     assert same(valkey, balances)
 
 
 @pytest.mark.parametrize("value", ["", "1.5", "1e3", "007", "-0", "+1", " 1", "1 ", "0x1", "x", "٣"])
-def test_what_is_no_integer_stops_the_batch(embedded: Embedded, valkey: Valkey, value: str) -> None:
+def test_what_is_no_integer_stops_the_batch(server: Running, valkey: Running, value: str) -> None:
     valkey.ask("HSET", f"wb:1:{{acme}}:h:{HOUR}", FIELD, value)
     sent = batch_of(START, M3, {(HOUR, "web|llama|inf2|prompt_tokens"): 5, (HOUR, FIELD): 1})
-    assert post(embedded, sent) == [Refused("FORM", FIELD)]
+    assert post(server, sent) == [Refused("FORM", FIELD)]
     assert valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{HOUR}") == [FIELD, value]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_script_and_the_model_give_the_same_answers(
-    embedded: Embedded, valkey: Valkey, seed: int
-) -> None:
+def test_the_script_and_the_model_give_the_same_answers(server: Running, valkey: Running, seed: int) -> None:
     """Batches of three journals, cut anywhere, repeated, in no order; and what a store may hold by accident."""
     rng, balances = random.Random(seed), Balances()
     postings: dict[tuple[str, str], list[ledger.Posting]] = {}
@@ -206,32 +227,39 @@ def test_the_script_and_the_model_give_the_same_answers(
         balances.marks[key] = value
         valkey.ask("HSET", f"wb:1:{{{key[0]}}}:m", "w1", value)
 
+    first = lines.AT_NS // NS_PER_HOUR
+
+    def floor(tenant: str, hour: int) -> None:
+        balances.floors[tenant] = "x" * 10 if rng.random() < 0.1 else ledger.hour_text(hour)
+        valkey.ask("HSET", f"wb:1:{{{tenant}}}:meta", "floor", balances.floors[tenant])
+
     async def scenario(client: Store) -> None:
         for _ in range(150):
             batches = [sent() for _ in range(rng.randrange(1, 6))]
             assert await client.post(batches) == [balances.post(batch) for batch in batches]
             if rng.random() < 0.02:
                 accident()
-                await client.ping()
+            if rng.random() < 0.02:
+                floor(rng.choice(["globex", "initech"]), first + rng.randrange(4))
 
-    run(embedded, scenario)
+    run(server, scenario)
     assert same(valkey, balances)
 
 
-def test_a_store_without_the_script_gets_it(embedded: Embedded, valkey: Valkey) -> None:
+def test_a_store_without_the_script_gets_it(server: Running, valkey: Running) -> None:
     async def scenario(client: Store) -> None:
         await client.post([batch_of(START, M3, {(HOUR, FIELD): 2})])
-        valkey.ask("SCRIPT", "FLUSH")
+        valkey.everywhere("SCRIPT", "FLUSH")
         sent = [
             batch_of(M3, M5, {(HOUR, FIELD): 2}),
             batch_of(START, M3, {(HOUR, FIELD): 2}, tenant="globex"),
         ]
         assert await client.post(sent) == [Posted(), Posted()]
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
-def test_balances_of_some_hours(embedded: Embedded, valkey: Valkey) -> None:
+def test_balances_of_some_hours(server: Running, valkey: Running) -> None:
     for hour in ("2026092113", "2026092114", "2026092115", "9999999999"):
         valkey.ask("HSET", f"wb:1:{{acme}}:h:{hour}", FIELD, hour[-2:])
     valkey.ask("SET", "wb:1:other", "x")
@@ -241,31 +269,33 @@ def test_balances_of_some_hours(embedded: Embedded, valkey: Valkey) -> None:
         found = [balance async for balance in client.balances(range(first, first + 2))]
         assert sorted(found) == [("acme", first, {FIELD: "13"}), ("acme", first + 1, {FIELD: "14"})]
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
-def test_how_it_evicts(embedded: Embedded, valkey: Valkey) -> None:
+def test_how_it_evicts(server: Running, valkey: Running) -> None:
     async def scenario(client: Store) -> None:
         assert await client.eviction() == store.EVICTION_WANTED
         assert await client.post([]) == []
         assert await client.marks({}) == {}
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
-def test_a_new_connection_is_counted(embedded: Embedded, valkey: Valkey) -> None:
+def test_a_new_connection_is_counted(server: Running, valkey: Running) -> None:
     async def scenario(client: Store) -> None:
         assert client.connections == 0
         await client.ping()
+        made = client.connections
         await client.ping()
-        assert client.connections == 1
-        valkey.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        while client.connections == 1:
-            with contextlib.suppress(StoreUnavailable):  # whether it is seen is a matter of time
-                await client.ping()
-        assert client.connections == 2
+        assert client.connections == made > 0
+        for one in valkey.each:  # of a cluster: of one shard alone, each in turn
+            one.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            while client.connections == made:
+                with contextlib.suppress(StoreUnavailable):  # whether it is seen is a matter of time
+                    await client.ping()
+            made = client.connections
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +360,7 @@ def test_a_url_of_no_store() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_losses_and_old_copies_are_healed(embedded: Embedded, valkey: Valkey, seed: int) -> None:
+def test_losses_and_old_copies_are_healed(server: Running, valkey: Running, seed: int) -> None:
     """FLUSHALL; one tenant's keys deleted; all of them, or one tenant's, as they were once (DUMP, RESTORE)."""
     rng = random.Random(seed)
     directories = [random_directory(rng, f"w{index}", 30) for index in range(3)]
@@ -349,14 +379,14 @@ def test_losses_and_old_copies_are_healed(embedded: Embedded, valkey: Valkey, se
             assert await Folder(client).fold(directories) == 0
             assert {key: int(value) for key, value in held(valkey).values.items()} == limit
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
 PREDECESSOR = """if mark ~= prev then
   return {'GAP', mark}
 end
 """
-ADDING = "  redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])\n"
+ADDING = "    redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2])\n"
 
 
 @pytest.mark.parametrize(
@@ -367,7 +397,7 @@ ADDING = "  redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i +
         ("redis.call('HSET', KEYS[1], writer, last)", ""),  # adds without moving the mark
     ],
 )
-def test_the_laws_see_a_wrong_script(embedded: Embedded, valkey: Valkey, part: str, mutant: str) -> None:
+def test_the_laws_see_a_wrong_script(server: Running, valkey: Running, part: str, mutant: str) -> None:
     rng = random.Random(7)
     directories = [random_directory(rng, f"w{index}", 30) for index in range(2)]
 
@@ -390,11 +420,11 @@ def test_the_laws_see_a_wrong_script(embedded: Embedded, valkey: Valkey, part: s
         left = await Folder(client).fold(directories)
         assert left or {key: int(value) for key, value in held(valkey).values.items()} != folded(directories)
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_both_exports_are_the_same_bytes(embedded: Embedded, valkey: Valkey, seed: int) -> None:
+def test_both_exports_are_the_same_bytes(server: Running, valkey: Running, seed: int) -> None:
     rng = random.Random(seed)
     directories = [random_directory(rng, f"w{index}", 40) for index in range(3)]
     first = lines.AT_NS // NS_PER_HOUR
@@ -419,13 +449,13 @@ def test_both_exports_are_the_same_bytes(embedded: Embedded, valkey: Valkey, see
         with pytest.raises(ValueError, match="no field of the ledger"):
             await export.rows_from_store(client, range(first, first + 1))
 
-    run(embedded, scenario)
+    run(server, scenario)
 
 
-def test_usage_as_a_record_has_it_arrives(embedded: Embedded, valkey: Valkey) -> None:
+def test_usage_as_a_record_has_it_arrives(server: Running, valkey: Running) -> None:
     record = lines.call(project="web", cost_pusd=2**62 // 10**6, usage=lines.usage(10, 4, 7))
     at = ledger.mark(record.seq, lines.leaf_of(record))
-    assert post(embedded, batch_of(START, at, ledger.postings(record))) == [Posted()]
+    assert post(server, batch_of(START, at, ledger.postings(record))) == [Posted()]
     (hour,) = {hour for hour, _ in ledger.postings(record)}
     flat = valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{hour}")
     assert dict(zip(flat[::2], flat[1::2], strict=True)) == {

@@ -192,6 +192,42 @@ def test_a_balance_that_is_none_or_would_be_too_large(value: str, amount: int, r
     assert (len(balances.values) == 2) == (reply == Posted())  # all of a batch, or nothing
 
 
+EARLIER, LATER = "2026092113", "2026092115"
+
+
+@pytest.mark.parametrize(
+    ("floor", "kept"),
+    [(None, 3), (EARLIER, 3), (HOUR, 2), (LATER, 1), ("2026092116", 0)],
+)
+def test_hours_below_the_floor_are_closed_and_the_mark_moves(floor: str | None, kept: int) -> None:
+    """What is below it is not even looked at: what stands there may be what it will."""
+    balances = Balances()
+    balances.values["acme", EARLIER, FIELD] = "1"
+    if floor is not None:
+        balances.floors["acme"] = floor
+    sums = {(hour, FIELD): 10 for hour in (EARLIER, HOUR, LATER)}
+    batch = Batch(tenant="acme", writer="w", prev=START, last=M3, sums=sums)
+    assert balances.post(batch) == Posted()
+    assert balances.marks["acme", "w"] == str(M3)
+    assert sum(map(int, balances.values.values())) == 1 + 10 * kept
+
+
+def test_what_is_below_the_floor_stops_nothing() -> None:
+    balances = Balances()
+    balances.values["acme", EARLIER, FIELD] = "rubbish"
+    balances.floors["acme"] = HOUR
+    sent = Batch(tenant="acme", writer="w", prev=START, last=M3, sums={(EARLIER, FIELD): RANGE_MAX + 1})
+    assert balances.post(sent) == Posted()
+
+
+@pytest.mark.parametrize("floor", ["", "20260921", "x026092114", "2026-09-21", "20260921140"])
+def test_a_floor_that_is_none_stops_the_batch(floor: str) -> None:
+    balances = Balances()
+    balances.floors["acme"] = floor
+    assert balances.post(batch_of(START, M3, calls=1)) == Refused("FORM", "floor")
+    assert balances.post(ledger.probe("acme", "w", START)) == Done(START)  # only where it would be written
+
+
 def resend(balances: Balances, directory: MemoryDirectory, rng: random.Random) -> None:
     """Overlapping batches in no order, cut anywhere; then from wherever the store is to the end."""
     by_tenant: dict[str, list[ledger.Posting]] = {}

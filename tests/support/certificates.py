@@ -27,3 +27,11 @@ class Authority:
         context.maximum_version = newest
         context.set_alpn_protocols(["h2", "http/1.1"])
         return context
+
+    def files(self, directory: pathlib.Path, *names: str) -> tuple[pathlib.Path, pathlib.Path]:
+        """Certificate and key of a server that is not ours, as files."""
+        issued = self._ca.issue_cert(*names)
+        certificate, key = directory / "server.pem", directory / "server.key"
+        issued.private_key_pem.write_to_path(str(key))
+        certificate.write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
+        return certificate, key

@@ -1,4 +1,4 @@
-"""Asking a Redis or a Valkey on a unix socket, by hand: what tests learn of a store they learn here."""
+"""Asking a Redis or a Valkey on a unix socket or a port, by hand: what tests learn of a store they learn here."""
 
 import fnmatch
 import socket
@@ -16,10 +16,12 @@ class Valkey:
     """One connection. Replies: str, int, None, lists of them; bytes with raw=True. Raises OSError."""
 
     def __init__(self, url: str) -> None:
-        assert url.startswith("unix://")
-        self._socket = socket.socket(socket.AF_UNIX)
+        parts = urllib.parse.urlsplit(url)
+        assert parts.scheme in ("unix", "redis")
+        unix = parts.scheme == "unix"
+        self._socket = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
         try:
-            self._socket.connect(urllib.parse.unquote(url.removeprefix("unix://")))
+            self._socket.connect(urllib.parse.unquote(parts.path) if unix else (parts.hostname, parts.port))
         except OSError:
             self._socket.close()
             raise
