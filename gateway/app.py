@@ -35,6 +35,7 @@ from gateway.auth import Keys
 from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
+from gateway.config_last import ConfigLast
 from gateway.config_load import backend_keys, instances_csv
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
@@ -210,12 +211,17 @@ async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Book
         fsync_interval_ms=config.journal.fsync_interval_ms,
         on_dead=functools.partial(_journal_dead, worker.dead),
     )
+    last = ConfigLast(state_dir)
+    changes = last.changes(config) if worker.index == 0 else []  # one worker tells of a start, not each
     await recorder.start(
         config_digest=cfg.digest(config),
         pid=os.getpid(),
         version=importlib.metadata.version("weighbridge"),
         worker=worker.index,
+        behind=[told.line(time.time_ns) for told in changes],
     )
+    if changes:
+        last.remember(config)
     recorder.on_synced(shipper.synced)
     await stack.enter_async_context(shipper)
     worker.on_behind(shipper.compare)

@@ -117,11 +117,12 @@ def export(args: argparse.Namespace) -> int:
         hours = export_command.parse_period(args.start, args.end)
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
+    place = _place(args)
     try:
-        found = export_command.find(_place(args), hours, _say)
+        found = export_command.find(place, hours, _say)
+        export_command.write(found.rows, hours, args.out, pathlib.Path(place.state_dir) / "journal")
     except export_command.ExportError as error:
         raise CommandError(str(error)) from error
-    export_command.write(found.rows, args.out)
     return _say_broken(found.broken)
 
 

@@ -189,12 +189,19 @@ def from_json(data: bytes) -> Config:
     return msgspec.json.decode(data, type=Config)
 
 
-def digest(config: Config) -> str:
-    """ "sha256:…" of the canonical form: what the journal says of the configuration.
+def without_store(config: Config) -> Config:
+    """What bears on records: where the ledger is kept does not, and its URL may hold a password."""
+    return msgspec.structs.replace(config, redis=Redis())
 
-    Without `redis`: where the ledger is kept bears on no record, and its URL may hold a password.
-    """
-    return "sha256:" + hashlib.sha256(to_json(msgspec.structs.replace(config, redis=Redis()))).hexdigest()
+
+def digest(config: Config) -> str:
+    """ "sha256:…" of the canonical form without the store: what the journal says of the configuration."""
+    return digest_of(to_json(without_store(config)))
+
+
+def digest_of(canonical: bytes) -> str:
+    """The same of a canonical form as it was kept."""
+    return "sha256:" + hashlib.sha256(canonical).hexdigest()
 
 
 def host_and_port(listen: str) -> tuple[str, int]:

@@ -3,10 +3,14 @@
 From the store at redis.url; without one from the embedded store while it runs, and else from the
 journals, which then are all there is: the rows are the same. A store at redis.url that does not answer
 is an error: it may hold other hosts' calls, and a part of the ledger must not look like the whole.
+
+The journal tells of each export, before it is there: figures that nobody knows of must not go round.
 """
 
 import asyncio
 import errno
+import hashlib
+import io
 import os
 import pathlib
 import secrets
@@ -16,9 +20,10 @@ from typing import NamedTuple
 
 from gateway import config_load
 from gateway.config_load import Place
-from metering import export
+from metering import event_journal, events, export
 from metering.chain import Broken
 from metering.embedded import running_url
+from metering.events import Happening
 from metering.export import Row, export_csv
 from metering.export import parse_period as parse_period
 from metering.journal import directories
@@ -69,27 +74,51 @@ async def _from_store(url: str, hours: range) -> list[Row]:
         return await export.rows_from_store(store, hours)
 
 
-def write(rows: Sequence[Row], out: pathlib.Path | None) -> None:
-    """Write the CSV to a file, whole or not at all, or to stdout. Raises OSError, naming `out`."""
+def write(rows: Sequence[Row], hours: range, out: pathlib.Path | None, journals: pathlib.Path) -> None:
+    """Write the CSV to a file, whole or not at all, or to stdout, once the journal tells of it.
+
+    journals: <state_dir>/journal. Raises ExportError: it cannot tell; nothing was written. OSError, naming `out`.
+    """
+    text = io.StringIO(newline="")
+    export_csv(rows, text)
+    data = text.getvalue().encode()
+    told = events.exported(
+        actor=event_journal.user(),
+        what="csv",
+        period=f"{export.moment_text(hours.start)}/{export.moment_text(hours.stop)}",
+        rows=len(rows),
+        sha256=hashlib.sha256(data).hexdigest(),
+        to="stdout" if out is None else str(out.absolute()),
+    )
     if out is None:
-        export_csv(rows, sys.stdout)
+        _tell(told, journals)
+        sys.stdout.write(text.getvalue())
         return
     try:
-        _put(rows, out)
+        _put(data, out, lambda: _tell(told, journals))
     except OSError as error:
         error.filename, error.filename2 = str(out), None
         raise
 
 
-def _put(rows: Sequence[Row], out: pathlib.Path) -> None:
+def _tell(told: Happening, journals: pathlib.Path) -> None:
+    try:
+        event_journal.tell(journals, "export", [told])
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ExportError(f"nothing was exported, since {journals} cannot tell of it: {reason}") from error
+
+
+def _put(data: bytes, out: pathlib.Path, tell: Callable[[], None]) -> None:
     if out.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(out))
     part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("x", encoding="utf-8", newline="") as file:
-            export_csv(rows, file)
+        with part.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        tell()
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)

@@ -114,8 +114,8 @@ def export_csv(rows: Iterable[Row], out: TextIO) -> None:
         usage = (calls, prompt, cached_prompt, completion)
         writer.writerow(
             (
-                _moment_text(hour),
-                _moment_text(hour + 1),
+                moment_text(hour),
+                moment_text(hour + 1),
                 tenant,
                 *key,
                 *usage,
@@ -132,6 +132,7 @@ def _rows(totals: dict[tuple[str, Account], list[int]]) -> list[Row]:
     return rows
 
 
-def _moment_text(hour: int) -> str:
+def moment_text(hour: int) -> str:
+    """The beginning of an hour since 1970 (UTC), as the CSV has it."""
     text = ledger.hour_text(hour)
     return f"{text[:4]}-{text[4:6]}-{text[6:8]}T{text[8:]}:00:00Z"

@@ -110,9 +110,13 @@ class PriceBasis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """First line of a directory. config_digest: "sha256:…" of the resolved configuration."""
+    """First line of a directory. config_digest: "sha256:…" of the resolved configuration.
+
+    command: whose events these are, as in `export`; its config_digest is empty and its worker 0. None: a worker.
+    """
 
     at_ns: int
+    command: str | None = None
     config_digest: str
     kind: Literal["start"] = "start"
     pid: int

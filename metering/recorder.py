@@ -92,6 +92,22 @@ class _Note:
         pass
 
 
+class _Told(_Note):
+    """A line that somebody waits for who has nothing else to do."""
+
+    def __init__(self, line: Callable[[int, str], Line], told: "asyncio.Future[None]") -> None:
+        super().__init__(line)
+        self._told = told
+
+    def written(self) -> None:
+        if not self._told.done():  # whoever waited may have been cancelled
+            self._told.set_result(None)
+
+    def failed(self, error: OSError) -> None:
+        if not self._told.done():
+            self._told.set_exception(error)
+
+
 class _Turn(NamedTuple):
     """What one flush writes. lines: each with its seq and leaf; waiting: who is told; data: the lines' bytes."""
 
@@ -183,6 +199,12 @@ class Recorder:
     def note(self, make: Callable[[int, str], Line]) -> None:
         """Put a line into this turn that nobody waits for; make(seq, prev) is called at the flush."""
         self.append(_Note(make))
+
+    async def tell(self, make: Callable[[int, str], Line]) -> None:
+        """The same, to be waited for: on return the line is in the file. Raises OSError: it never will be."""
+        told: asyncio.Future[None] = self._loop.create_future()
+        self.append(_Told(make, told))
+        await told
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
         """Have `callback(synced_seq)` called on the loop each time that more lines are durable."""
@@ -393,8 +415,16 @@ class Recorder:
 
     # Start, ticks, stop
 
-    async def start(self, *, config_digest: str, pid: int, version: str, worker: int) -> None:
-        """Write the `start` line; on return it is durable. Raises OSError."""
+    async def start(
+        self,
+        *,
+        config_digest: str,
+        pid: int,
+        version: str,
+        worker: int,
+        behind: Sequence[Callable[[int, str], Line]] = (),
+    ) -> None:
+        """Write the `start` line, and those `behind` it; on return they are durable. Raises OSError."""
 
         def make(seq: int, prev: str) -> Start:
             return Start(
@@ -409,7 +439,8 @@ class Recorder:
             )
 
         assert self.seq == 0
-        self.note(make)
+        for one in (make, *behind):
+            self.note(one)
         self._flush()
         await self._sync_all()
         await asyncio.wait([self._in_thread(self._scan, self._end_scan)])

@@ -25,13 +25,13 @@ PURE = {
     "backends.simulator.schemas", "backends.simulator.settings", "backends.simulator.tokens",
     "backends.simulator.uploads",
     "gateway.auth", "gateway.bodies", "gateway.bounds", "gateway.call", "gateway.config",
-    "gateway.config_check", "gateway.config_shape", "gateway.config_tree", "gateway.cors", "gateway.errors",
-    "gateway.events", "gateway.forms", "gateway.heads", "gateway.multipart", "gateway.openapi",
+    "gateway.config_changes", "gateway.config_check", "gateway.config_shape", "gateway.config_tree", "gateway.cors",
+    "gateway.errors", "gateway.events", "gateway.forms", "gateway.heads", "gateway.multipart", "gateway.openapi",
     "gateway.openapi_words", "gateway.operations", "gateway.paths", "gateway.pricing_config",
     "gateway.queueing", "gateway.response_ids", "gateway.restarts", "gateway.routing", "gateway.tally",
     "gateway.wire",
-    "metering.chain", "metering.checkpoint", "metering.families", "metering.ledger", "metering.merkle",
-    "metering.pricing", "metering.record",
+    "metering.chain", "metering.checkpoint", "metering.events", "metering.families", "metering.ledger",
+    "metering.merkle", "metering.pricing", "metering.record",
     "metering.replay", "metering.salvage", "metering.units", "metering.usage",
 }  # fmt: skip
 IMPURE_IMPORTS = {

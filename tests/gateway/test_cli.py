@@ -1,5 +1,6 @@
 """The command: what it prints where, and its exit status."""
 
+import errno
 import hashlib
 import http.server
 import json
@@ -18,6 +19,8 @@ from gateway.config import Config
 from gateway.config_load import Place
 from gateway.discovery import served_model
 from gateway.sockets import Address
+from metering import record
+from metering.journal import Journal, directories
 from tests.support.journals import WRITER, call, start, stop, write_directory
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -400,6 +403,46 @@ def test_export_from_the_journals_says_so(tmp_path: pathlib.Path, capsys: Captur
     assert cli.main(["export", *PERIOD, "--out", "rows.csv", "--format", "csv"]) == 0
     assert (tmp_path / "rows.csv").read_text() == printed.out
     assert sorted(path.name for path in tmp_path.iterdir()) == [".weighbridge", "rows.csv"]
+
+
+def events(root: pathlib.Path) -> list[record.Event]:
+    """All event lines under a journal's root."""
+    lines = (line for directory in directories(root) for line, _, _ in directory.records())
+    return [line for line in lines if isinstance(line, record.Event)]
+
+
+def test_each_export_is_told_in_the_journal(
+    journal: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    assert cli.main(["export", *PERIOD, "--out", "rows.csv"]) == 0
+    assert cli.main(["export", *PERIOD]) == 0
+    told = events(journal.parent)
+    assert {event.topic for event in told} == {"export"}
+    assert all(event.actor and event.actor.startswith("cli:") for event in told)
+    assert {event.data["to"] for event in told} == {"stdout", str(tmp_path / "rows.csv")}
+    digest = hashlib.sha256((tmp_path / "rows.csv").read_bytes()).hexdigest()
+    assert hashlib.sha256(capsys.readouterr().out.encode()).hexdigest() == digest
+    for event in told:
+        assert event.data["period"] == "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
+        assert (event.data["what"], event.data["rows"], event.data["sha256"]) == ("csv", "1", digest)
+
+
+def test_without_its_trace_nothing_is_exported(
+    journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Journal, "write", full)
+    for out in ([], ["--out", "rows.csv"]):
+        assert cli.main(["export", *PERIOD, *out]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert (
+            "nothing was exported, since .weighbridge/journal cannot tell of it: No space left" in printed.err
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".weighbridge"]
+    assert events(journal.parent) == []
 
 
 @pytest.mark.usefixtures("journal")

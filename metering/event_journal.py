@@ -1,0 +1,80 @@
+"""The journal of a command: it tells what it does in a writer's directory of its own, whether or not a gateway runs.
+
+    start (command: "export")  ─▶  its events  ─▶  stop          one write, durable when `tell` returns
+
+Such a directory is like any other: chained, folded, archived and verified. It is made in one go; a command that
+dies meanwhile leaves one that the next start closes, or none.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import pwd
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+from metering import chain, journal
+from metering.events import Happening
+from metering.journal import Journal
+from metering.record import Line, Start, Stop
+from metering.units import NS_PER_HOUR
+
+_SEGMENT_BYTES_MAX = 1 << 30  # all of it is one turn, and a turn is never cut
+
+
+def tell(
+    root: pathlib.Path,
+    command: str,
+    happenings: Sequence[Happening],
+    *,
+    clock: Callable[[], int] = time.time_ns,
+) -> str:
+    """Write these events, durably. root: <state_dir>/journal; it is made if need be.
+
+    command: as the user calls it, as in `audit forget`. returns: the writer. Raises OSError: they are not written.
+    """
+    writer = journal.new_writer_id(secrets.token_bytes(journal.WRITER_RANDOM_BYTES))
+    lines: list[bytes] = []
+    seq, prev = 0, chain.ZEROS
+
+    def add(make: Callable[[int, str], Line]) -> None:
+        nonlocal seq, prev
+        seq += 1
+        lines.append(chain.encode(make(seq, prev)))
+        prev = chain.leaf(lines[-1][:-1])
+
+    def start(seq: int, prev: str) -> Start:
+        return Start(
+            at_ns=clock(),
+            command=command,
+            config_digest="",
+            pid=os.getpid(),
+            prev=prev,
+            seq=seq,
+            version=importlib.metadata.version("weighbridge"),
+            worker=0,
+            writer=writer,
+        )
+
+    add(start)
+    for happening in happenings:
+        add(happening.line(clock))
+    add(lambda seq, prev: Stop(at_ns=clock(), prev=prev, reason="shutdown", seq=seq))
+    opened = Journal.create(root, writer=writer, segment_bytes_max=_SEGMENT_BYTES_MAX)
+    try:
+        opened.write(b"".join(lines), 1, clock() // NS_PER_HOUR)
+        opened.sync_work()()
+    finally:
+        opened.close()
+    return writer
+
+
+def user() -> str:
+    """Who runs this command, as an event's actor: `cli:<user>`, by number where the system knows no name."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return f"cli:{name}"

@@ -1,0 +1,105 @@
+"""What an `event` line tells: things besides calls that an auditor asks after. Pure.
+
+One function for each topic, so that the names in `data` are the same wherever such a line is made;
+deploy/reference/journal.md has them all. A value is text, and bounded: what a client or a file may make
+long is cut here. A name that does not apply is left out; there are no empty ones.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from metering.record import Event
+
+TEXT_CHARACTERS_MAX = 1024
+"""Of one value: two of them and the rest stay below RECORD_BYTES_MAX, at six bytes of JSON for a character."""
+
+_MORE_CHARACTERS = 24
+"""Room for the count of what did not fit."""
+
+Face = Literal["audit"]
+"""The faces of the gateway that are looked into with a scope of their own."""
+
+
+class Happening(NamedTuple):
+    """An event that has no place in a journal yet. actor, topic, data: as in record.Event."""
+
+    topic: str
+    actor: str | None
+    data: dict[str, str]
+
+    def line(self, clock: Callable[[], int]) -> Callable[[int, str], Event]:
+        """Makes its line at the flush. clock: wall clock in nanoseconds since 1970 (UTC)."""
+
+        def make(seq: int, prev: str) -> Event:
+            return Event(
+                actor=self.actor, at_ns=clock(), data=self.data, prev=prev, seq=seq, topic=self.topic
+            )
+
+        return make
+
+
+def configured(*, digest: str, before: str | None, changed: Iterable[str]) -> Happening:
+    """A start found another configuration than the last start of this state directory.
+
+    digest, before: "sha256:…" as in `start`; before None: there was no other. changed: paths of keys.
+    """
+    return _happening("config", digest=digest, before=before, changed=_listed(changed))
+
+
+def repriced(
+    *, what: Literal["rate_card", "instance_price"], of: str, before: str | None, after: str | None
+) -> Happening:
+    """A price of the configuration changed. of: what it prices; before, after: the entry as JSON; None: none."""
+    return _happening("prices", what=what, of=of, before=before, after=after)
+
+
+def exported(
+    *, actor: str, what: Literal["csv", "lines", "pack"], period: str, rows: int, sha256: str, to: str,
+    tenant: str | None = None,
+) -> Happening:  # fmt: skip
+    """Figures or lines left the gateway. period: "<from>/<to>"; rows: of the file; sha256: of its bytes, hex."""
+    return _happening(
+        "export", actor, what=what, period=period, rows=str(rows), sha256=sha256, to=to, tenant=tenant
+    )
+
+
+def audit_read(*, actor: str, path: str, status: int, request_id: str) -> Happening:
+    """Somebody looked into the audit face. path: with its query; status: of the answer."""
+    return _happening("audit_read", actor, path=path, status=str(status), request_id=request_id)
+
+
+def sign_in_refused(*, actor: str | None, face: Face, status: int, count: int) -> Happening:
+    """A face refused a key. actor: the key's id, if it is known; count: how often in this second."""
+    return _happening("sign_in_refused", actor, face=face, status=str(status), count=str(count))
+
+
+def retired(*, where: Literal["local", "archive"], writers: Iterable[str], older_than_ns: int) -> Happening:
+    """Journals were deleted, since their last line was older than `retention_days` allow."""
+    return _happening("retention", where=where, writers=_listed(writers), older_than_ns=str(older_than_ns))
+
+
+def forgotten(*, actor: str, tenant: str, key: str) -> Happening:
+    """A tenant's key of digests was deleted. key: its id, as the records' `digests` have it."""
+    return _happening("forget", actor, tenant=tenant, key=key)
+
+
+def _happening(topic: str, actor: str | None = None, /, **data: str | None) -> Happening:
+    known: Mapping[str, str] = {name: _cut(value) for name, value in data.items() if value}
+    return Happening(topic, actor, dict(known))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names, sorted, with commas between them; those that do not fit are counted."""
+    ordered = sorted(names)
+    fitting, characters = 0, 0
+    for name in ordered:
+        characters += len(name) + 2
+        if characters > TEXT_CHARACTERS_MAX - _MORE_CHARACTERS:
+            break
+        fitting += 1
+    more = len(ordered) - fitting
+    return ", ".join(ordered[:fitting]) + (f", and {more} more" if more else "")

@@ -1,0 +1,28 @@
+"""Small files that are replaced as a whole: a reader sees the old one or the new one, and so does a power cut."""
+
+import os
+import pathlib
+import secrets
+
+
+def put(path: pathlib.Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Write `data` under a name of its own, make it durable, and put it in the place of `path`. Raises OSError."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: pathlib.Path) -> None:
+    """Make durable which names a directory has. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
