@@ -162,6 +162,7 @@ async def _open(
         for entry in entries:
             books.page.gauges.in_flight(entry.backend.name, seats.taken(entry.backend.name))
         books.page.gauges.ledger_lag(books.shipper.lag())
+        books.page.gauges.journal(full=books.recorder.full, slow=books.recorder.slow)
         books.page.gauges.client_connections(len(door.connections))
         books.page.gauges.loop_lag(services.lag.worst_ns)
         books.page.publish()
@@ -210,6 +211,7 @@ async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Book
         fsync=config.journal.fsync,
         fsync_interval_ms=config.journal.fsync_interval_ms,
         on_dead=functools.partial(_journal_dead, worker.dead),
+        unwritten=page.unwritten,
     )
     last = ConfigLast(state_dir)
     changes = last.changes(config) if worker.index == 0 else []  # one worker tells of a start, not each

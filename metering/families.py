@@ -282,6 +282,24 @@ LOOP_LAG = Family(
     help="How late an event loop was within the last second, of the live worker where it was latest.",
     unit=NS_PER_S,
 )
+JOURNAL_UNWRITTEN = Family(
+    name="weighbridge_journal_unwritten_total",
+    kind=Kind.COUNT,
+    labels=("kind",),
+    help="Lines that the journal had no room for, or could not take.",
+)
+JOURNAL_FULL = Family(
+    name="weighbridge_journal_full",
+    kind=Kind.GAUGE_SUM,
+    labels=(),
+    help="Live workers that admit no call because the disk is full.",
+)
+JOURNAL_SLOW = Family(
+    name="weighbridge_journal_slow",
+    kind=Kind.GAUGE_SUM,
+    labels=(),
+    help="Live workers whose journal is written by a thread because the disk is slow.",
+)
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -289,6 +307,7 @@ FAMILIES: Mapping[str, Family] = {
         *(CALLS, TOKENS, COST, UNPRICED, TTFT, TPOT, QUEUE_WAIT, OVERHEAD),
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
         *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
+        *(JOURNAL_UNWRITTEN, JOURNAL_FULL, JOURNAL_SLOW),
     )
 }
 
@@ -495,7 +514,8 @@ def _carry(values: "array.array[int]", low: int, amount: int) -> None:
 class Families:
     """The counters of one writer, and the only place where anything is counted: a fold of its lines.
 
-    One family has counts beside the fold too: bounds that are passed where no line is written.
+    Two families have counts beside the fold: bounds that are passed where no line is written, and lines that
+    could not be written.
     """
 
     def __init__(self) -> None:
@@ -512,11 +532,16 @@ class Families:
         self._fallbacks = Count(FALLBACKS, self.cells)
         self._attempts = Count(ATTEMPTS, self.cells)
         self._bounds = Count(BOUND_EXCEEDED, self.cells)
+        self._unwritten = Count(JOURNAL_UNWRITTEN, self.cells)
         self._bound: dict[tuple[str, str, str | None, Outcome, str], _Bound] = {}
 
     def exceeded(self, bound: Bound) -> None:
         """A bound was passed, and no line of the journal will say so."""
         self._bounds.add(bound.value)
+
+    def unwritten(self, kind: str) -> None:
+        """A line of this kind is not in the journal."""
+        self._unwritten.add(kind)
 
     def observe(self, line: Line) -> None:
         """Count one line. `call` and `refused` lines bear on metrics, the others do not."""
@@ -600,6 +625,8 @@ class Gauges:
         self._ledger_lag = Count(LEDGER_LAG, cells)
         self._client_connections = Count(CLIENT_CONNECTIONS, cells)
         self._loop_lag = Count(LOOP_LAG, cells)
+        self._journal_full = Count(JOURNAL_FULL, cells)
+        self._journal_slow = Count(JOURNAL_SLOW, cells)
 
     def in_flight(self, backend: str, attempts: int) -> None:
         self._in_flight.set(attempts, backend)
@@ -618,3 +645,7 @@ class Gauges:
 
     def loop_lag(self, lag_ns: int) -> None:
         self._loop_lag.set(lag_ns)
+
+    def journal(self, *, full: bool, slow: bool) -> None:
+        self._journal_full.set(int(full))
+        self._journal_slow.set(int(slow))

@@ -3,6 +3,7 @@
     <root>/                            <state_dir>/journal
       w3k7…q/                          one writer: one start of one process
         lock                           flock held for the writer's life
+        ballast                        room for the records of open calls (metering/ballast.py), while it lives
         0000000000000001.jsonl.zst     a segment; its name is the seq of its first line (metering/segments.py)
         0000000000004711.jsonl
         salvage.jsonl                  the end, if the writer died: put there whole, by a rename
@@ -22,7 +23,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from metering import chain, salvage, segments
+from metering import ballast, chain, salvage, segments
+from metering.ballast import Ballast
 from metering.chain import Chained, Place, Segment
 from metering.record import Line, Stop
 from metering.segments import Blocks, segment_name, sync_directory
@@ -33,6 +35,7 @@ LOCK = "lock"
 SALVAGE = "salvage.jsonl"
 
 _SALVAGE_TMP = "salvage-", ".tmp"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Where there is no fdatasync (macOS), fsync does all that it does and more.
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
@@ -43,16 +46,21 @@ def new_writer_id(random_bytes: bytes) -> str:
     return "w" + base64.b32encode(random_bytes).decode().lower()
 
 
+class DiskFull(OSError):
+    """There is no room for these lines, and nothing of them in the file: they may be written once there is."""
+
+
 class Journal:
     """One writer's directory, open for appending. One thread only, but for what `sync_work` returns.
 
-    After any OSError the journal is dead: nothing more may be asked of it but `close`.
+    After any OSError but DiskFull the journal is dead: nothing more may be asked of it but `close`.
     """
 
     def __init__(self, path: pathlib.Path, lock_fd: int, *, segment_bytes_max: int) -> None:
         """Use `create`."""
         self.path = path
         self.writer = path.name
+        self.ballast = Ballast(path)
         self.bytes = 0  # of all segments, as they were written
         self.dead = False
         self._lock_fd = lock_fd
@@ -99,8 +107,8 @@ class Journal:
         first_seq: of the first of these lines; hour: hours since 1970 (UTC), now. A new segment is
         begun when the hour is past that of the segment's first line, or when these lines would take
         it above its size. A turn is not cut: a turn longer than a segment makes a longer segment.
-        Raises OSError, a short write too; nothing of these lines is then left in the file, unless
-        taking them back fails as well.
+        Raises DiskFull, also for a short write, and OSError; nothing of these lines is then left in the
+        file, unless taking them back fails as well.
         """
         assert not self.dead
         assert data.endswith(b"\n")
@@ -112,11 +120,12 @@ class Journal:
             written = os.write(self._fd, data)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"short write: {written} of {len(data)} bytes")
-        except OSError:
-            self.dead = True
+        except OSError as error:
             # Those who wait for these lines will be told that they were not written.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._segment_bytes)
+            taken_back = self._take_back()
+            if taken_back and error.errno in _FULL:
+                raise DiskFull(*error.args) from error
+            self.dead = True
             raise
         self._segment_bytes += written
         self.bytes += written
@@ -125,8 +134,20 @@ class Journal:
         assert self._hour is not None
         return hour > self._hour or self._segment_bytes + more_bytes > self._segment_bytes_max
 
+    def _take_back(self) -> bool:
+        try:
+            os.ftruncate(self._fd, self._segment_bytes)
+        except OSError:
+            return False
+        return True
+
     def _rotate(self, first_seq: int) -> None:
-        fd = _create_segment(self.path, first_seq)
+        try:
+            fd = _create_segment(self.path, first_seq)
+        except OSError as error:
+            if error.errno in _FULL:  # without room for a name the segment that there is grows on
+                return
+            raise
         self._full[self._first_seq], self._first_seq = self._segment_bytes, first_seq
         self._rotated_fds.append(self._fd)
         self._fd, self._segment_bytes, self._hour, self._new_segment = fd, 0, None, True
@@ -165,8 +186,9 @@ class Journal:
         return sum(written - segments.size(self.path / segment_name(first)) for first, written in full)
 
     def close(self) -> None:
-        """Close the files and let go of the lock. Syncs nothing. Idempotent."""
+        """Close the files, give back the ballast, let go of the lock. Syncs nothing. Idempotent."""
         self.dead = True
+        self.ballast.close()
         for fd in (*self._rotated_fds, self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -280,12 +302,14 @@ def directories(root: pathlib.Path) -> list[Directory]:
 
 
 def tree_bytes(root: pathlib.Path, *, but: str) -> int:
-    """Bytes of all files under `root` but those of the writer `but`."""
+    """Bytes of all files under `root` but those of the writer `but`, and but ballast."""
     total = 0
     for path, names, files in os.walk(root):
         if but in names:
             names.remove(but)
         for file in files:
+            if file == ballast.NAME:
+                continue
             with contextlib.suppress(FileNotFoundError):  # a temporary one, renamed meanwhile
                 total += os.lstat(os.path.join(path, file)).st_size
     return total
@@ -310,6 +334,10 @@ def salvage_dead(root: pathlib.Path) -> list[Salvaged]:
         if directory.closed_by_salvage:
             continue
         with _lock_if_free(directory.path / LOCK) as locked:
+            if locked:
+                (directory.path / ballast.NAME).unlink(
+                    missing_ok=True
+                )  # room, if there is none, for the salvage
             if locked and not directory.complete:
                 closed.append(_close(directory))
     return closed

@@ -90,6 +90,7 @@ class Page:
         self._cells = self._families.cells
         self.gauges = Gauges(self._cells)
         self.exceeded = self._families.exceeded
+        self.unwritten = self._families.unwritten
         self._dir = pages_dir
         self._writer = writer
         self._on_stuck = on_stuck

@@ -11,6 +11,9 @@ that the loop goes on with all else, until QUICK_WRITES in a row were quick agai
 are longer, and still one at a time. What makes lines durable runs in a thread, later;
 `synced_seq` says up to where.
 
+On a full disk records are written into room that was kept for them (metering/ballast.py), and no call is
+admitted until the disk has room again.
+
 The law: nobody is told `written()` before the line is in the file.
 """
 
@@ -22,10 +25,11 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
-from metering import chain
-from metering.journal import Journal, tree_bytes
+from metering import chain, turns
+from metering.ballast import BASE_BYTES, START_BYTES, bytes_for
+from metering.journal import DiskFull, Journal, tree_bytes
 from metering.logs import log
 from metering.record import (
     RECORD_BYTES_MAX,
@@ -37,6 +41,7 @@ from metering.record import (
     Stop,
     Tick,
 )
+from metering.turns import Entry, Note, Turn
 from metering.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 T = TypeVar("T")
@@ -54,19 +59,11 @@ QUICK_WRITE_NS = NS_PER_S // 200
 QUICK_WRITES = 20
 ADMISSION_BYTES = 2 * RECORD_BYTES_MAX
 """What an admission may still write: its `admitted` line and its record."""
-
-
-class Entry(Protocol):
-    """Somebody who waits for a line to be written."""
-
-    def line(self, seq: int, prev: str) -> Line:
-        """Make the line for this place in the chain. Called once, at the flush; must not append."""
-
-    def written(self) -> None:
-        """The line is in the file. May append."""
-
-    def failed(self, error: OSError) -> None:
-        """The line is not in the file and never will be."""
+BALLAST_CALLS_START = (START_BYTES - BASE_BYTES) // RECORD_BYTES_MAX
+IDLE_SHARE = 16
+"""A ballast beyond its start's size is lowered when it holds room for so many times the calls that are open."""
+CALLS_MORE_MIN = 16
+"""A disk has room again once the ballast would hold so many calls more than are open."""
 
 
 class Fold(Protocol):
@@ -79,20 +76,7 @@ class Fold(Protocol):
         """All lines up to the one at `seq` have been folded; called after each flush."""
 
 
-class _Note:
-    """A line that nobody waits for."""
-
-    def __init__(self, line: Callable[[int, str], Line]) -> None:
-        self.line = line
-
-    def written(self) -> None:
-        pass
-
-    def failed(self, error: OSError) -> None:
-        pass
-
-
-class _Told(_Note):
+class _Told(Note):
     """A line that somebody waits for who has nothing else to do."""
 
     def __init__(self, line: Callable[[int, str], Line], told: "asyncio.Future[None]") -> None:
@@ -108,19 +92,12 @@ class _Told(_Note):
             self._told.set_exception(error)
 
 
-class _Turn(NamedTuple):
-    """What one flush writes. lines: each with its seq and leaf; waiting: who is told; data: the lines' bytes."""
-
-    lines: list[tuple[Line, int, str]]
-    waiting: list[Entry]
-    data: bytes
-
-
 class Recorder:
     """One writer's journal as the event loop sees it. All methods on the loop's thread.
 
     clock: wall clock in nanoseconds since 1970 (UTC).
     bytes_max: for all files under the journal's root, all writers together.
+    unwritten: called with the kind of each line that found no room and was left out.
     on_dead: called once, when a write or a sync has failed; from then on each entry gets
         `failed`. A writer never goes on after an error: what the disk holds is not known any more.
     """
@@ -136,13 +113,14 @@ class Recorder:
         fsync: Literal["interval", "os"],
         fsync_interval_ms: int,
         on_dead: Callable[[OSError], None],
+        unwritten: Callable[[str], None],
     ) -> None:
         assert fsync_interval_ms > 0
         self.writer = journal.writer
         self.seq = 0
         self.synced_seq = 0
-        self.refusals_dropped = 0  # at the size cap
         self.dead: OSError | None = None
+        self.full = False  # the disk: nothing is admitted until it has room again
         self._journal = journal
         self._folds = tuple(folds)
         self._loop = loop
@@ -150,19 +128,23 @@ class Recorder:
         self._bytes_max = bytes_max
         self._sync_interval_s = (fsync_interval_ms if fsync == "interval" else OS_SYNC_INTERVAL_MS) / 1_000
         self._on_dead = on_dead
+        self._unwritten = unwritten
+        self._ballast = journal.ballast
+        self._ballast_small = False  # as large as the disk affords, and not as large as wanted
+        self._growing: asyncio.Future[bool] | None = None
         self._leaf = chain.ZEROS
         self._entries: list[Entry] = []
         self._open: dict[str, int] = {}  # call id → admitted_ns, in the order of admission
         self._calls = 0
         self._others_bytes = 0  # less what of ours was freed since it was written
         self._on_synced: list[Callable[[int], None]] = []
-        # Three threads, so that counting a large tree, a sync and a slow write do not wait for each other.
-        self._threads = concurrent.futures.ThreadPoolExecutor(3, "journal")
+        # Four threads, so that counting a large tree, a sync, a slow write and the ballast do not wait for each other.
+        self._threads = concurrent.futures.ThreadPoolExecutor(4, "journal")
         self._threads_work: set[asyncio.Future[Any]] = set()
         self._sync: asyncio.Future[None] | None = None
-        self._slow = False
+        self.slow = False
         self._quick_writes = 0  # in a row, while it is slow
-        self._turn: _Turn | None = None  # that a thread writes
+        self._turn: Turn | None = None  # that a thread writes
         self._write: asyncio.Future[int] | None = None  # … and when it has
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -178,9 +160,15 @@ class Recorder:
 
     def has_room(self) -> bool:
         """May one more call be admitted? Room for all that is under way is kept free."""
-        if self.dead is not None:
+        if self.dead is not None or self.full:
             return False
         under_way = len(self._entries) + (len(self._turn.waiting) if self._turn else 0)
+        calls = len(self._open) + under_way + 1
+        if 2 * calls > self._ballast.calls:
+            if not self._ballast_small:
+                self._size_ballast()
+            if calls > self._ballast.calls:
+                return False
         kept_bytes = RECORD_BYTES_MAX * len(self._open) + ADMISSION_BYTES * (under_way + 1)
         return self._bytes() + kept_bytes <= self._bytes_max
 
@@ -198,7 +186,7 @@ class Recorder:
 
     def note(self, make: Callable[[int, str], Line]) -> None:
         """Put a line into this turn that nobody waits for; make(seq, prev) is called at the flush."""
-        self.append(_Note(make))
+        self.append(Note(make))
 
     async def tell(self, make: Callable[[int, str], Line]) -> None:
         """The same, to be waited for: on return the line is in the file. Raises OSError: it never will be."""
@@ -216,27 +204,33 @@ class Recorder:
         if self._turn is not None:  # the next turn follows it
             return
         turn = self._make_turn()
-        if turn.data and self._slow:
+        if self.full:
+            turn = self._cut_down(turn, OSError(errno.ENOSPC, "the disk is full"))
+        if turn.data and self.slow:
             self._turn = turn
             self._write = self._in_thread(functools.partial(self._write_turn, turn), self._end_write)
             return
         if turn.data:
             try:
                 took_ns = self._write_turn(turn)
+            except DiskFull as error:
+                self._end_full(turn, error)
+                return
             except OSError as error:
                 self._fail_turn(turn, error)
                 return
             if took_ns >= SLOW_WRITE_NS:
-                self._slow, self._quick_writes = True, 0
+                self.slow, self._quick_writes = True, 0
                 log(
                     logger, logging.WARNING, "journal slow, a thread writes it", write_ms=took_ns // NS_PER_MS
                 )
         self._end_turn(turn)
 
-    def _make_turn(self) -> _Turn:
+    def _make_turn(self) -> Turn:
         entries, self._entries = self._entries, []
         seq, leaf = self.seq, self._leaf
         lines: list[tuple[Line, int, str]] = []
+        owners: list[Entry] = []
         waiting: list[Entry] = []
         chunks: list[bytes] = []
         size = 0
@@ -251,15 +245,16 @@ class Recorder:
                 continue
             waiting.append(entry)
             if isinstance(line, Refused) and not self._fits(size + len(data)):
-                self.refusals_dropped += 1
+                self._unwritten(line.kind)
                 continue
             seq, leaf = seq + 1, chain.leaf(data[:-1])
             size += len(data)
             chunks.append(data)
             lines.append((line, seq, leaf))
-        return _Turn(lines, waiting, b"".join(chunks))
+            owners.append(entry)
+        return Turn(lines, owners, waiting, b"".join(chunks))
 
-    def _write_turn(self, turn: _Turn) -> int:
+    def _write_turn(self, turn: Turn) -> int:
         """Write it, on the loop or in a thread; returns how long that took, in ns. Raises OSError."""
         began_ns = time.monotonic_ns()
         self._journal.write(turn.data, turn.lines[0][1], self._clock() // NS_PER_HOUR)
@@ -270,19 +265,24 @@ class Recorder:
         turn, self._turn, self._write = self._turn, None, None
         assert turn is not None
         error = self.dead or done.exception()  # after a failed sync nobody knows what the disk holds
+        if isinstance(error, DiskFull):
+            self._end_full(turn, error)
+            if self._entries:
+                self._loop.call_soon(self._flush)
+            return
         if isinstance(error, OSError):
             self._fail_turn(turn, error)
             return
         assert error is None, error
         self._quick_writes = self._quick_writes + 1 if done.result() < QUICK_WRITE_NS else 0
         if self._quick_writes == QUICK_WRITES:
-            self._slow = False
+            self.slow = False
             log(logger, logging.INFO, "journal quick again")
         self._end_turn(turn)
         if self._entries:
             self._loop.call_soon(self._flush)
 
-    def _end_turn(self, turn: _Turn) -> None:
+    def _end_turn(self, turn: Turn) -> None:
         """Its lines are in the file: let go of those who wait, then fold them. No answer waits for what is counted,
         and nothing else comes between: whoever asks this worker next sees all of it.
         """
@@ -294,12 +294,65 @@ class Recorder:
             self._fold(turn.lines)
             self._schedule_sync()
 
-    def _fail_turn(self, turn: _Turn, error: OSError) -> None:
+    def _fail_turn(self, turn: Turn, error: OSError) -> None:
         self._entries = turn.waiting + self._entries
         if self.dead is None:
             self._die(error)
         else:
             self._end(self.dead)
+
+    # A full disk
+
+    def _end_full(self, turn: Turn, error: DiskFull) -> None:
+        """The disk has no room for this turn: write what must be, into the ballast's."""
+        if not self.full:
+            self.full = True
+            log(logger, logging.ERROR, "disk full, no call is admitted", error=error.strerror)
+        turn = self._cut_down(turn, error)
+        try:
+            if turn.data:
+                self._write_into_ballast(turn, error)
+        except OSError as fatal:
+            self._fail_turn(turn, fatal)
+        else:
+            self._end_turn(turn)
+
+    def _write_into_ballast(self, turn: Turn, error: DiskFull) -> None:
+        """Raises OSError: of the last write, if there was no room left to give back."""
+        while self._ballast.release(len(turn.data)):
+            try:
+                self._write_turn(turn)
+            except DiskFull as again:  # somebody else took that room
+                error = again
+            else:
+                return
+        raise error
+
+    def _cut_down(self, turn: Turn, error: OSError) -> Turn:
+        """Leave out what need not be written."""
+        kept = turns.essential(turn, self.seq, self._leaf)
+        for kind in kept.left_out:
+            self._unwritten(kind)
+        for entry in kept.not_admitted:
+            self._call(entry.failed, error)
+        return kept.turn
+
+    def _size_ballast(self) -> None:
+        """Grow it ahead of need, or shrink it when most of it is idle: to four times what is open now."""
+        calls = 4 * (len(self._open) + len(self._entries))
+        wanted = min(max(START_BYTES, bytes_for(calls)), BASE_BYTES + self._bytes_max)
+        if self._growing is None:
+            resize = self._ballast.regain if self.full else self._ballast.resize
+            self._growing = self._in_thread(functools.partial(resize, wanted), self._end_ballast)
+
+    def _end_ballast(self, done: asyncio.Future[bool]) -> None:
+        self._growing = None
+        error = done.exception()
+        assert error is None or isinstance(error, OSError), error
+        self._ballast_small = error is not None or not done.result()
+        if self.full and error is None and self._ballast.calls >= len(self._open) + CALLS_MORE_MIN:
+            self.full = False
+            log(logger, logging.INFO, "disk has room again")
 
     def _fits(self, more_bytes: int) -> bool:
         """Refused requests are unbounded; their lines must not use what open calls need."""
@@ -401,6 +454,12 @@ class Recorder:
         self._timers.pop("scan", None)
         self._in_thread(self._scan, self._end_scan)
 
+    def _look_at_ballast(self) -> None:
+        """Once a second: has a full disk room again? Is most of the ballast idle?"""
+        idle = self._ballast.calls > max(BALLAST_CALLS_START, IDLE_SHARE * len(self._open))
+        if self.full or self._ballast_small or idle:
+            self._size_ballast()
+
     def _scan(self) -> int:
         return tree_bytes(self._journal.path.parent, but=self.writer) - self._journal.freed_bytes()
 
@@ -411,6 +470,7 @@ class Recorder:
         else:
             self._others_bytes = done.result()
         if self.dead is None:
+            self._look_at_ballast()
             self._timers["scan"] = self._loop.call_later(SCAN_INTERVAL_S, self._start_scan)
 
     # Start, ticks, stop
@@ -443,6 +503,9 @@ class Recorder:
             self.note(one)
         self._flush()
         await self._sync_all()
+        self._size_ballast()
+        assert self._growing is not None
+        await asyncio.wait([self._growing])
         await asyncio.wait([self._in_thread(self._scan, self._end_scan)])
         self._schedule_tick()
 

@@ -32,7 +32,7 @@ PURE = {
     "gateway.wire",
     "metering.chain", "metering.checkpoint", "metering.events", "metering.families", "metering.ledger",
     "metering.merkle", "metering.pricing", "metering.record",
-    "metering.replay", "metering.salvage", "metering.units", "metering.usage",
+    "metering.replay", "metering.salvage", "metering.turns", "metering.units", "metering.usage",
 }  # fmt: skip
 IMPURE_IMPORTS = {
     "asyncio", "httptools", "logging", "os", "pathlib", "random", "redis", "secrets", "socket", "starlette",

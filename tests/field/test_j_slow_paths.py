@@ -339,10 +339,10 @@ def test_br_110_a_slow_disk_does_not_block_the_loop(tmp_path: pathlib.Path, name
         stage.check()
 
 
-def test_br_110_a_full_disk_is_said_before_a_backend_is_asked(tmp_path: pathlib.Path) -> None:
+def test_br_110_a_broken_disk_is_said_before_a_backend_is_asked(tmp_path: pathlib.Path) -> None:
     # `journal.on_error: continue` comes with *Metering*; until then it is `stop`.
     full = tmp_path / "full"
-    with staged_with(tmp_path, "disk_full", KILL_TEST_FULL=str(full)) as stage:
+    with staged_with(tmp_path, "disk_broken", KILL_TEST_BROKEN=str(full)) as stage:
         full.touch()
         stage.b1.asked.clear()
         for got in asyncio.run(ask_at_once(stage, 50)):

@@ -94,6 +94,7 @@ class Site:
             fsync="interval",
             fsync_interval_ms=5,
             on_dead=lambda error: pytest.fail(str(error)),
+            unwritten=pytest.fail,
         )
         self.recorder.on_synced(self.shipper.synced)
 

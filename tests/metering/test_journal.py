@@ -1,5 +1,6 @@
 """Writers' directories: made whole, rotated, read from anywhere, closed when dead."""
 
+import errno
 import fcntl
 import os
 import pathlib
@@ -13,6 +14,7 @@ from metering.journal import (
     LOCK,
     SALVAGE,
     Directory,
+    DiskFull,
     Journal,
     directories,
     new_writer_id,
@@ -125,14 +127,70 @@ def test_a_short_write_is_an_error_and_is_taken_back(
     data = b"".join(rest)
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda fd, data, write=os.write: write(fd, data[:-1]))
-        with pytest.raises(OSError, match="short write"):
+        with pytest.raises(DiskFull, match="short write"):
             made.write(data, 2, HOUR)
     assert (root / WRITER / segment_name(1)).read_bytes() == start, "not the first of the two lines either"
-    with pytest.raises(AssertionError):
-        made.write(data, 2, HOUR)
-    with pytest.raises(AssertionError):
-        made.sync_work()
+    made.write(data, 2, HOUR)
+    assert (root / WRITER / segment_name(1)).read_bytes() == start + data
     made.close()
+
+
+def test_after_another_error_nothing_more_may_be_asked(
+    root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (errno.EIO, errno.ENOSPC):
+        made = create(root, writer=journal.new_writer_id(os.urandom(10)))
+        start, tick = journals.encoded([journals.start(), journals.tick()])
+        made.write(start, 1, HOUR)
+
+        def fails(*_: object, number: int = number) -> None:
+            raise OSError(number, "no")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", fails)
+            if number == errno.ENOSPC:  # and what was written cannot be taken back
+                patch.setattr(os, "ftruncate", fails)
+            with pytest.raises(OSError, match="no") as raised:
+                made.write(tick, 2, HOUR)
+        assert not isinstance(raised.value, DiskFull)
+        with pytest.raises(AssertionError):
+            made.write(tick, 2, HOUR)
+        with pytest.raises(AssertionError):
+            made.sync_work()
+        made.close()
+
+
+def test_without_room_for_another_segment_the_last_one_grows_on(
+    root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = create(root)
+    start, *ticks = journals.encoded([journals.start(), *[journals.tick()] * 3])
+    made.write(start, 1, HOUR)
+
+    def fails(*_: object, **__: object) -> int:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_create_segment", fails)
+        made.write(ticks[0], 2, HOUR + 1)
+        made.write(ticks[1], 3, HOUR + 1)
+    made.write(ticks[2], 4, HOUR + 1)
+    made.close()
+    assert names(root / WRITER) == [segment_name(1), segment_name(4), LOCK]
+    assert [line.seq for line in Directory(root / WRITER).chained()] == [1, 2, 3, 4]
+
+
+def test_a_dead_writers_ballast_goes_before_its_salvage_comes(root: pathlib.Path) -> None:
+    path = journals.write_directory(root, MAKES[:4])
+    (path / "ballast").write_bytes(b"x" * 4096)
+    live = create(root, writer="w" + "b" * 16)
+    live.ballast.resize(1 << 20)
+    assert len(salvage_dead(root)) == 1
+    assert not (path / "ballast").exists()
+    assert (live.path / "ballast").exists()
+    assert journal.tree_bytes(root, but=WRITER) == 0, "nobody's ballast counts"
+    live.close()
+    assert not (live.path / "ballast").exists()
 
 
 def test_a_segment_that_cannot_be_made_is_an_error(root: pathlib.Path) -> None:

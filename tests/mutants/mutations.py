@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from metering import gone
+from metering.ballast import Ballast
 from metering.folder import Directory, Folder
 from metering.journal import Journal
 from metering.store import Store
@@ -80,17 +81,22 @@ def gap_counted() -> None:
     _edit_script(_GAP, _GAP.replace("then\n", "then\n" + add))
 
 
-def disk_full() -> None:
-    """No break of ours: the disk is full for as long as there is a file at KILL_TEST_FULL."""
-    write, full = Journal.write, pathlib.Path(os.environ["KILL_TEST_FULL"])
+def disk_broken() -> None:
+    """No break of ours: the disk takes no write for as long as there is a file at KILL_TEST_BROKEN."""
+    write, broken = Journal.write, pathlib.Path(os.environ["KILL_TEST_BROKEN"])
 
     def write_or_fail(journal: Journal, data: bytes, first_seq: int, hour: int) -> None:
-        if full.exists():
+        if broken.exists():
             journal.dead = True
-            raise OSError(errno.ENOSPC, "no space left on device")
+            raise OSError(errno.EIO, "Input/output error")
         write(journal, data, first_seq, hour)
 
     Journal.write = write_or_fail
+
+
+def no_ballast() -> None:
+    """Calls are admitted though no room is kept for their records."""
+    Ballast.resize = lambda ballast, _wanted: setattr(ballast, "calls", 1_000_000) or True
 
 
 def slow_write() -> None:
@@ -198,7 +204,8 @@ MUTATIONS = {
         dead_folded_once,
         predecessor_not_asked_for,
         gap_counted,
-        disk_full,
+        disk_broken,
+        no_ballast,
         slow_write,
         slow_sync,
         events_cut_at_reads,

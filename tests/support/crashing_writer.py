@@ -17,7 +17,8 @@ import time
 
 from metering.journal import Journal, new_writer_id
 from metering.record import Line
-from metering.recorder import Entry, Recorder
+from metering.recorder import Recorder
+from metering.turns import Entry
 from tests.support import journals
 from tests.support.journals import Make
 
@@ -112,6 +113,7 @@ async def main(root: str, seed: str, killed_at_release: str, recorder: str) -> N
         fsync="interval",
         fsync_interval_ms=5,
         on_dead=lambda error: sys.exit(str(error)),
+        unwritten=lambda _kind: None,
     )
     await made.start(config_digest="sha256:0", pid=os.getpid(), version="0", worker=0)
     await Driver(made, rng, int(killed_at_release)).run()
