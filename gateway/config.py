@@ -44,9 +44,10 @@ class Ops(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """fsync: `interval`: each fsync_interval_ms; `os`: when the system likes. bytes_max: of all writers."""
+    """fsync: `always`: before anybody is answered; `interval`: each fsync_interval_ms; `os`: when the system likes.
+    bytes_max: of all writers."""
 
-    fsync: Literal["interval", "os"] = "interval"
+    fsync: Literal["always", "interval", "os"] = "interval"
     fsync_interval_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
     segment_bytes_max: Bytes = 64 * MIB
     bytes_max: Bytes = 8192 * MIB

@@ -9,12 +9,13 @@ decided then and not before. Between the first append and the release there is n
 no await, unless the disk is slow: from a write on that took SLOW_WRITE_NS a thread writes, so
 that the loop goes on with all else, until QUICK_WRITES in a row were quick again. Turns then
 are longer, and still one at a time. What makes lines durable runs in a thread, later;
-`synced_seq` says up to where.
+`synced_seq` says up to where. With `fsync: always` a thread writes each turn and syncs it, and only
+then those who wait are let go; what comes meanwhile is the next turn: one sync for all of it.
 
 On a full disk records are written into room that was kept for them (metering/ballast.py), and no call is
 admitted until the disk has room again.
 
-The law: nobody is told `written()` before the line is in the file.
+The law: nobody is told `written()` before the line is in the file; with `always`, before it is durable.
 """
 
 import asyncio
@@ -110,7 +111,7 @@ class Recorder:
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], int],
         bytes_max: int,
-        fsync: Literal["interval", "os"],
+        fsync: Literal["always", "interval", "os"],
         fsync_interval_ms: int,
         on_dead: Callable[[OSError], None],
         unwritten: Callable[[str], None],
@@ -126,7 +127,8 @@ class Recorder:
         self._loop = loop
         self._clock = clock
         self._bytes_max = bytes_max
-        self._sync_interval_s = (fsync_interval_ms if fsync == "interval" else OS_SYNC_INTERVAL_MS) / 1_000
+        self._always = fsync == "always"
+        self._sync_interval_s = (OS_SYNC_INTERVAL_MS if fsync == "os" else fsync_interval_ms) / 1_000
         self._on_dead = on_dead
         self._unwritten = unwritten
         self._ballast = journal.ballast
@@ -206,7 +208,7 @@ class Recorder:
         turn = self._make_turn()
         if self.full:
             turn = self._cut_down(turn, OSError(errno.ENOSPC, "the disk is full"))
-        if turn.data and self.slow:
+        if turn.data and (self.slow or self._always):
             self._turn = turn
             self._write = self._in_thread(functools.partial(self._write_turn, turn), self._end_write)
             return
@@ -220,10 +222,7 @@ class Recorder:
                 self._fail_turn(turn, error)
                 return
             if took_ns >= SLOW_WRITE_NS:
-                self.slow, self._quick_writes = True, 0
-                log(
-                    logger, logging.WARNING, "journal slow, a thread writes it", write_ms=took_ns // NS_PER_MS
-                )
+                self._judge(took_ns)
         self._end_turn(turn)
 
     def _make_turn(self) -> Turn:
@@ -258,7 +257,10 @@ class Recorder:
         """Write it, on the loop or in a thread; returns how long that took, in ns. Raises OSError."""
         began_ns = time.monotonic_ns()
         self._journal.write(turn.data, turn.lines[0][1], self._clock() // NS_PER_HOUR)
-        return time.monotonic_ns() - began_ns
+        took_ns = time.monotonic_ns() - began_ns
+        if self._always:
+            self._journal.sync_work()()
+        return took_ns
 
     def _end_write(self, done: asyncio.Future[int]) -> None:
         """A thread has written the turn, or has failed to."""
@@ -274,13 +276,23 @@ class Recorder:
             self._fail_turn(turn, error)
             return
         assert error is None, error
-        self._quick_writes = self._quick_writes + 1 if done.result() < QUICK_WRITE_NS else 0
-        if self._quick_writes == QUICK_WRITES:
-            self.slow = False
-            log(logger, logging.INFO, "journal quick again")
+        self._judge(done.result())
         self._end_turn(turn)
         if self._entries:
             self._loop.call_soon(self._flush)
+
+    def _judge(self, took_ns: int) -> None:
+        """Is the disk slow, by the time that this write took?"""
+        if not self.slow:
+            if took_ns >= SLOW_WRITE_NS:
+                self.slow, self._quick_writes = True, 0
+                took_ms = took_ns // NS_PER_MS
+                log(logger, logging.WARNING, "journal slow, a thread writes it", write_ms=took_ms)
+            return
+        self._quick_writes = self._quick_writes + 1 if took_ns < QUICK_WRITE_NS else 0
+        if self._quick_writes == QUICK_WRITES:
+            self.slow = False
+            log(logger, logging.INFO, "journal quick again")
 
     def _end_turn(self, turn: Turn) -> None:
         """Its lines are in the file: let go of those who wait, then fold them. No answer waits for what is counted,
@@ -288,11 +300,16 @@ class Recorder:
         """
         if turn.lines:
             _, self.seq, self._leaf = turn.lines[-1]
+            if self._always:
+                self.synced_seq = self.seq
         for entry in turn.waiting:
             self._call(entry.written)
         if turn.lines:
             self._fold(turn.lines)
-            self._schedule_sync()
+            if self._always:
+                self._tell_synced(self.seq)
+            else:
+                self._schedule_sync()
 
     def _fail_turn(self, turn: Turn, error: OSError) -> None:
         self._entries = turn.waiting + self._entries
@@ -429,10 +446,13 @@ class Recorder:
             return
         assert error is None, error
         self.synced_seq = upto
-        for callback in self._on_synced:
-            self._call(callback, upto)
+        self._tell_synced(upto)
         if self.dead is None and self.seq > upto:
             self._schedule_sync()
+
+    def _tell_synced(self, upto: int) -> None:
+        for callback in self._on_synced:
+            self._call(callback, upto)
 
     async def _sync_all(self) -> None:
         """Make all that is written durable, now. Raises OSError."""
@@ -501,7 +521,7 @@ class Recorder:
         assert self.seq == 0
         for one in (make, *behind):
             self.note(one)
-        self._flush()
+        await self._flush_all()
         await self._sync_all()
         self._size_ballast()
         assert self._growing is not None

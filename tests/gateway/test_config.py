@@ -158,8 +158,8 @@ ONE_MISTAKE = [
     ("listen: 127.0.0.1:8080", "timeouts: {connect_s: .inf}", 1, "timeouts.connect_s: must be a number"),
     (
         "listen: 127.0.0.1:8080",
-        "journal: {fsync: always}",
-        1, "journal.fsync: must be one of interval, os",
+        "journal: {fsync: never}",
+        1, "journal.fsync: must be one of always, interval, os",
     ),
     ("listen: 127.0.0.1:8080", "redis: x", 1, "redis: must be a section with keys of url, url_file, ca_file"),
     ("    projects: [chat, batch]", "    projects: chat", 4, "tenants[0].projects: must be a list"),

@@ -364,6 +364,45 @@ def test_lines_in_a_rotated_segment_are_durable_too(tmp_path: pathlib.Path) -> N
     run(scenario)
 
 
+def test_with_always_nobody_is_let_go_before_a_sync_and_one_sync_is_for_all_who_came_meanwhile(
+    tmp_path: pathlib.Path, slow_sync: SlowSync
+) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, fsync="always", fsync_interval_ms=3_600_000) as w:
+            assert (w.recorder.synced_seq, slow_sync.count) == (w.recorder.seq, 1)
+            slow_sync.let_go.clear()
+            (first,) = await w.append_all(journals.admitted("a"))
+            later = [w.append(journals.admitted(f"b-{n}")) for n in range(20)]
+            await w.until(lambda: w.segment().read_bytes().count(b"\n") == w.recorder.seq + 1)
+            assert first.seen == later[0].seen == []
+            assert w.fold.turns[-1] == w.synced[-1] == w.recorder.seq
+            slow_sync.let_go.set()
+            await w.until(lambda: all(waiter.seen == ["written"] for waiter in later))
+            assert first.seen == ["written"]
+            assert slow_sync.count == 3
+            assert w.recorder.synced_seq == w.recorder.seq == w.synced[-1] == w.fold.turns[-1]
+            slow_sync.error = OSError(5, "Input/output error")
+            (failed,) = await w.append_all(journals.call("a"))
+            await w.until(lambda: failed.seen != [])
+            assert failed.seen == ["failed: Input/output error"]
+        assert [error.errno for error in w.died] == [5]
+
+    run(scenario)
+
+
+def test_with_always_a_disk_may_be_slow_too(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
+
+    async def scenario() -> None:
+        async with world(tmp_path, fsync="always") as w:
+            assert w.recorder.slow
+            (waiter,) = await w.append_all(journals.tick())
+            await w.until(lambda: waiter.seen == ["written"])
+        assert w.directory().complete
+
+    run(scenario)
+
+
 # Death
 
 
