@@ -26,7 +26,7 @@ from typing import NamedTuple
 from metering import ballast, chain, salvage, segments
 from metering.ballast import Ballast
 from metering.chain import Chained, Place, Segment
-from metering.record import Line, Stop
+from metering.record import Billed, Line, Stop
 from metering.segments import Blocks, segment_name, sync_directory
 
 WRITER_PATTERN = re.compile(r"w[a-z2-7]{16}")
@@ -238,6 +238,14 @@ class Directory:
         """
         for chained in self.chained(after_seq):
             if chained.line is not None:
+                yield chained.line, chained.seq, chained.leaf
+
+    def billed(self, after_seq: int = 0) -> Iterator[tuple[Billed, int, str]]:
+        """The records above `after_seq` as the ledger needs them, each with its seq and leaf; else as `records`."""
+        for chained in chain.follow(
+            self.segments(), self._salvage(), after_seq, self._begin(), chain.read_billed
+        ):
+            if isinstance(chained.line, Billed):
                 yield chained.line, chained.seq, chained.leaf
 
     def chained(self, after_seq: int = 0) -> Iterator[Chained]:

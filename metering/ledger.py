@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering.record import CallRecord
+from metering.record import Billed, CallRecord
 from metering.units import NS_PER_HOUR
 
 UNITS = ("calls", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "cost_pusd", "unpriced_calls")
@@ -127,13 +127,15 @@ def mark(seq: int, leaf: str) -> Mark:
     return Mark(seq, leaf[:LEAF_DIGITS])
 
 
-def posting(record: CallRecord, seq: int, leaf: str) -> Posting:
+def posting(record: CallRecord | Billed, seq: int, leaf: str) -> Posting:
     """What the record at this place in its journal moves.
 
     A count that is not known adds nothing; a cost that is not known counts as an unpriced call.
     """
     usage = record.usage
     cost = record.cost_pusd
+    assert record.finished_ns is not None
+    assert record.model is not None
     return Posting(
         Mark(seq, leaf[:LEAF_DIGITS]),
         Account(

@@ -276,6 +276,34 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     warm_state: Literal["cold", "warm"] | None = None
 
 
+class BilledUsage(msgspec.Struct, frozen=True, gc=False):
+    """The counts of a `Usage` that the ledger keeps."""
+
+    prompt_tokens: int | None = None
+    cached_prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Billed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the ledger needs of a line: its link, and of a `CallRecord` what it moves. Read, never written.
+
+    tenant, model, finished_ns: None of lines of other kinds.
+    """
+
+    at_ns: int
+    cost_pusd: int | None = None
+    finished_ns: int | None = None
+    instance_family: str | None = None
+    kind: str
+    model: str | None = None
+    prev: str
+    project: str | None = None
+    seq: int
+    tenant: str | None = None
+    usage: BilledUsage = BilledUsage()
+    v: int
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that ended before admission; None: not known by then (a 401 has no tenant)."""
 

@@ -17,18 +17,19 @@ from metering.ledger import (
     Mark,
     Posted,
     Posting,
+    Refused,
     Reply,
     batch,
     mark,
     posting,
 )
-from metering.record import CallRecord, Line
+from metering.record import Billed
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """A stream that can't go on by itself.
 
-    reason: FORK, or the store's refusal (TYPE, FORM, RANGE); where: the mark, or the key or field.
+    reason: FORK, ARCHIVED, or the store's refusal (TYPE, FORM, RANGE); where: the mark, or the key or field.
     """
 
     tenant: str
@@ -38,36 +39,51 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay:
-    """One reading of a directory's lines, in order, from above `after_seq`.
+    """One reading of a directory's records, in order, from above `after_seq`.
 
-    marks: where each tenant is in the store; other tenants are left alone.
+    marks: where each tenant is in the store; other tenants are left alone, or `met` later.
+    starts_after: the directory's lines up to this seq are in the archive alone.
 
     Afterwards each tenant is in one of: `at` (folded up to there), `again` (the store has moved away:
     read once more from that mark), `stopped`. fell: the store fell behind what it had acknowledged
     meanwhile, so others' records are lost as well.
     """
 
-    def __init__(self, writer: str, marks: Mapping[str, Mark]) -> None:
-        assert marks
+    def __init__(self, writer: str, marks: Mapping[str, Mark], *, starts_after: int = 0) -> None:
         self.writer = writer
-        self.at = dict(marks)
+        self.at: dict[str, Mark] = {}
         self.again: dict[str, Mark] = {}
         self.fell = False
         self.stopped: dict[str, Stopped] = {}
-        self._unmet = {tenant for tenant, at in marks.items() if at != START}
+        self._starts_after = starts_after
+        self._unmet: set[str] = set()
+        for tenant, at in marks.items():
+            self.meet(tenant, at)
 
     @property
     def after_seq(self) -> int:
         """Read from above this seq: the earliest mark's own record is the first to be met."""
-        return max(0, min(at.seq for at in self.at.values()) - 1)
+        return max(0, min((at.seq for at in self.at.values()), default=0) - 1)
 
-    def cut(self, lines: Iterable[tuple[Line, int, str]]) -> list[Batch]:
-        """Take in the next lines; return a batch for each tenant that has records in them."""
+    def meet(self, tenant: str, at: Mark | Refused) -> None:
+        """Take in where a tenant is in the store, before its first record is read."""
+        if isinstance(at, Refused):
+            self.at[tenant] = START
+            self._stop(tenant, at.reason, at.where)
+            return
+        self.at[tenant] = at
+        if at.seq < self._starts_after:
+            # Whether it has records between is not to be seen here.
+            self._stop(tenant, "ARCHIVED", str(at))
+        elif at != START and at.seq != self._starts_after:
+            self._unmet.add(tenant)
+
+    def cut(self, records: Iterable[tuple[Billed, int, str]]) -> list[Batch]:
+        """Take in the next records; return a batch for each tenant that has new ones among them."""
         found: dict[str, list[Posting]] = {}
-        for line, seq, leaf in lines:
-            if not isinstance(line, CallRecord):
-                continue
-            tenant = line.tenant
+        for record, seq, leaf in records:
+            tenant = record.tenant
+            assert tenant is not None
             at = self.at.get(tenant)
             if at is None or seq < at.seq:
                 continue
@@ -76,7 +92,7 @@ class Replay:
             elif seq == at.seq or tenant in self._unmet:
                 self._fork(tenant)
             else:
-                found.setdefault(tenant, []).append(posting(line, seq, leaf))
+                found.setdefault(tenant, []).append(posting(record, seq, leaf))
         return [batch(tenant, self.writer, self.at[tenant], postings) for tenant, postings in found.items()]
 
     def answered(self, batch: Batch, reply: Reply) -> None:
@@ -100,7 +116,7 @@ class Replay:
                 self._stop(tenant, reply.reason, reply.where)
 
     def end(self) -> None:
-        """There are no more lines: a mark that was not met is none of this directory's."""
+        """There are no more records: a mark that was not met is none of this directory's."""
         for tenant in sorted(self._unmet & self.at.keys()):
             self._fork(tenant)
 

@@ -3,16 +3,18 @@
 import hashlib
 import itertools
 import json
+import random
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering import chain, record
+from metering import chain, ledger, record
 from metering.chain import Chained, Segment
 from metering.usage import UsageSource
 from tests.support import journals
+from tests.support.ledgers import random_line
 
 MAKES = [
     journals.start(),
@@ -236,3 +238,36 @@ def test_unknown_is_not_zero() -> None:
     assert isinstance(line, record.CallRecord)
     assert line.usage.source is UsageSource.UNKNOWN
     assert (line.usage.prompt_tokens, line.cost_pusd) == (None, None)
+
+
+@given(st.randoms(use_true_random=False))
+def test_what_is_read_for_the_ledger_moves_what_the_record_moves(rng: random.Random) -> None:
+    line = random_line(rng)
+    data = chain.encode(line)[:-1]
+    link, billed = chain.read_billed(data)
+    assert (link.seq, link.prev, link.at_ns) == (line.seq, line.prev, line.at_ns)
+    if isinstance(line, record.CallRecord):
+        assert ledger.posting(billed, 7, "a" * 64) == ledger.posting(line, 7, "a" * 64)
+        assert billed.tenant == line.tenant
+    else:
+        assert billed is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        b"\xff",
+        b'{"at_ns":1,"kind":"call","prev":"0","seq":1,"v":1}',
+        b'{"at_ns":1,"finished_ns":1,"kind":"call","model":"m","prev":"0","seq":1,"tenant":7,"v":1}',
+    ],
+)
+def test_what_is_no_line_for_the_ledger(line: bytes) -> None:
+    with pytest.raises(chain.NotALine):
+        chain.read_billed(line)
+
+
+def test_a_call_of_a_later_version_is_not_known_to_the_ledger_either() -> None:
+    line = b'{"at_ns":1,"kind":"call","prev":"0","seq":1,"v":99}'
+    assert chain.read_billed(line)[1] is None

@@ -24,7 +24,7 @@ from tests.support.ledgers import (
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "CHUNK_LINES", 4)
+    monkeypatch.setattr(folder, "CHUNK_RECORDS", 4)
 
 
 def random_directories(seed: int, count: int) -> list[MemoryDirectory]:
@@ -188,7 +188,7 @@ def test_a_store_that_forgets_meanwhile_is_read_for_again() -> None:
 
 def test_a_store_that_forgets_always_is_given_up_until_the_next_time() -> None:
     async def scenario() -> None:
-        store, directories = Forgetful(10), random_directories(6, 1)
+        store, directories = Forgetful(40), random_directories(6, 1)
         folding = Folder(store)
         assert await folding.fold(directories) > 0
         while await folding.fold(directories):

@@ -31,7 +31,7 @@ CALLS = "|llama|inf2|calls"
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small bounds meet often; a short backoff keeps tests short."""
-    monkeypatch.setattr(folder, "CHUNK_LINES", 4)
+    monkeypatch.setattr(folder, "CHUNK_RECORDS", 4)
     monkeypatch.setattr(shipper, "BATCH_RECORDS_MAX", 3)
     monkeypatch.setattr(shipper, "WINDOW_RECORDS_MAX", 8)
     monkeypatch.setattr(shipper, "BACKOFF_MIN_S", 0.001)
@@ -426,10 +426,10 @@ def test_a_journal_that_cannot_be_read_is_named_and_tried_again(caplog: pytest.L
     class Unreadable(MemoryDirectory):
         broken = True
 
-        def records(self, after_seq: int = 0):  # type: ignore[no-untyped-def]
+        def billed(self, after_seq: int = 0):  # type: ignore[no-untyped-def]
             if self.broken:
                 raise PermissionError(13, "Permission denied")
-            return super().records(after_seq)
+            return super().billed(after_seq)
 
     async def scenario() -> None:
         live = Live(BalancesStore())

@@ -10,9 +10,11 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from metering import ledger
 from metering.ledger import START, Balances, Batch, Done, Mark, Refused, Reply
-from metering.record import CallRecord, Line, Outcome
+from metering.record import Billed, CallRecord, Line, Outcome
 from metering.store import StoreUnavailable
 from metering.units import NS_PER_HOUR
 from metering.usage import UNKNOWN
@@ -24,6 +26,13 @@ Sums = dict[tuple[str, str, str], int]
 """(tenant, hour, field) → amount."""
 
 
+def billed(lines: Iterable[tuple[Line, int, str]]) -> Iterator[tuple[Billed, int, str]]:
+    """The records among these lines, as a reader of the journal gives them to the ledger."""
+    for line, seq, leaf in lines:
+        if isinstance(line, CallRecord):
+            yield msgspec.json.decode(msgspec.json.encode(line), type=Billed), seq, leaf
+
+
 class MemoryDirectory:
     """A writer's directory: lines with their seq and leaf. A copy may be closed by other lines."""
 
@@ -32,6 +41,7 @@ class MemoryDirectory:
         self.complete = False
         self.lines: list[tuple[Line, int, str]] = []
         self.reads = 0
+        self.starts_after = 0
 
     def add(self, line: Line, salt: str = "") -> tuple[Line, int, str]:
         seq = len(self.lines) + 1
@@ -40,8 +50,11 @@ class MemoryDirectory:
         return self.lines[-1]
 
     def records(self, after_seq: int = 0) -> Iterator[tuple[Line, int, str]]:
-        self.reads += 1
         return iter(self.lines[after_seq:])
+
+    def billed(self, after_seq: int = 0) -> Iterator[tuple[Billed, int, str]]:
+        self.reads += 1
+        return billed(self.lines[after_seq:])
 
     def marks(self, tenant: str) -> list[Mark]:
         """The marks of a tenant's records, in order."""
