@@ -24,15 +24,18 @@ from typing import NamedTuple
 from gateway import config as cfg
 from gateway import logs
 from gateway.config import Config
-from metering import sealing
+from metering import facts, sealing
+from metering.facts import FactsError
 from metering.journal import Directory, directories
 from metering.logs import log
 from metering.sealing import SealError
 
 ROUND_S = 5.0
+RETRY_S = 30.0
+"""A task that failed is left alone for this long: what keeps failing must not take a core."""
 NICENESS = 10
 """Workers come first."""
-EXPECTED = (OSError, SealError)
+EXPECTED = (OSError, SealError, FactsError)
 """What may go wrong without a mistake of ours: the disk, the archive."""
 
 logger = logging.getLogger("weighbridge.clerk")
@@ -42,7 +45,7 @@ class Task(NamedTuple):
     """A piece of work that succeeds or fails by itself. about: on what, for the log."""
 
     about: str
-    do: Callable[[], None]
+    do: Callable[[], object]
 
 
 class Duty(NamedTuple):
@@ -52,12 +55,20 @@ class Duty(NamedTuple):
     tasks: Callable[[], Iterable[Task]]
 
 
-class Clerk:
-    """Goes round its duties; says once when a task fails, and once when it works again."""
+class _Failure(NamedTuple):
+    """reason: as it was last said; again_s: when the task is tried again."""
 
-    def __init__(self, duties: Sequence[Duty]) -> None:
+    reason: str
+    again_s: float
+
+
+class Clerk:
+    """Goes round its duties; says once when a task fails, and once when it works again. clock: monotonic, in s."""
+
+    def __init__(self, duties: Sequence[Duty], clock: Callable[[], float] = time.monotonic) -> None:
         self._duties = tuple(duties)
-        self._failing: dict[tuple[str, str], str] = {}  # duty and about → why, as it was last said
+        self._clock = clock
+        self._failing: dict[tuple[str, str], _Failure] = {}  # by duty and about
 
     def round(self) -> None:
         """Do what there is to do. Raises nothing of a task's."""
@@ -74,23 +85,32 @@ class Clerk:
 
     def _attempt(self, duty: str, task: Task) -> None:
         key = duty, task.about
+        before = self._failing.get(key)
+        if before is not None and self._clock() < before.again_s:
+            return
         about = {"about": task.about} if task.about else {}
         try:
             task.do()
         except Exception as error:  # noqa: BLE001  our own mistake in one task must not end the others
             reason = str(error) if isinstance(error, EXPECTED) else f"fault: {error!r}"
-            if self._failing.get(key) != reason:
+            if before is None or before.reason != reason:
                 log(logger, logging.ERROR, "duty failed", duty=duty, **about, reason=reason)
-            self._failing[key] = reason
+            self._failing[key] = _Failure(reason, self._clock() + RETRY_S)
         else:
-            if self._failing.pop(key, None) is not None:
+            if before is not None:
+                del self._failing[key]
                 log(logger, logging.INFO, "duty works again", duty=duty, **about)
 
 
 def duties(config: Config) -> list[Duty]:
     """What the clerk sees to, in the order of a round."""
-    journals = pathlib.Path(config.state_dir) / "journal"
-    return [Duty("seal", functools.partial(seal_tasks, journals))]
+    state_dir = pathlib.Path(config.state_dir)
+    journals = state_dir / "journal"
+    maker = facts.Maker(state_dir / "facts")
+    return [
+        Duty("seal", functools.partial(seal_tasks, journals)),
+        Duty("facts", functools.partial(facts_tasks, journals, maker)),
+    ]
 
 
 def seal_tasks(journals: pathlib.Path) -> Iterable[Task]:
@@ -103,6 +123,14 @@ def seal_all(directory: Directory) -> None:
     """Seal what is due of one directory. Raises OSError, SealError."""
     for path in sealing.due(directory, time.time_ns()):
         sealing.seal(path)
+
+
+def facts_tasks(journals: pathlib.Path, maker: facts.Maker) -> Iterable[Task]:
+    """One for each segment that is sealed and has no facts yet."""
+    for directory in directories(journals):
+        for first_seq in maker.missing(directory):
+            about = facts.name(directory.writer, first_seq)
+            yield Task(about, functools.partial(maker.make, directory, first_seq))
 
 
 def run(clerk: Clerk, supervisor_fd: int) -> int:

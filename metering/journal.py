@@ -250,7 +250,7 @@ class Directory:
 
     def chained(self, after_seq: int = 0) -> Iterator[Chained]:
         """As `records`, with each line's bytes, and lines of unknown kinds too."""
-        yield from chain.follow(self.segments(), self._salvage(), after_seq, self._begin())
+        yield from chain.follow(self.segments(), self.salvaged(), after_seq, self._begin())
 
     def tail(self) -> Chained | None:
         """The last whole line, without reading all those before it; None if there is none.
@@ -273,7 +273,7 @@ class Directory:
 
     def file_of(self, seq: int) -> pathlib.Path:
         """The file that holds this seq, if the directory does."""
-        salvaged = self._salvage()
+        salvaged = self.salvaged()
         if salvaged and salvaged.first_seq <= seq:
             return self.path / SALVAGE
         before = [path for first_seq, path in self.segment_paths() if first_seq <= seq]
@@ -291,7 +291,7 @@ class Directory:
         archived = segments.read_archived(self.path)
         return Place(archived.last_seq, archived.leaf) if archived else chain.START
 
-    def _salvage(self) -> Segment | None:
+    def salvaged(self) -> Segment | None:
         """The salvage's lines; None if there are none, or none that anything could continue into."""
         blocks = Blocks(self.path / SALVAGE)
         try:

@@ -40,6 +40,7 @@ IMPURE_IMPORTS = {
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
     "cryptography": {"metering.checkpoint"},
+    "duckdb": {"metering.facts"},
     "hiredis": set(),
     "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},
     "prometheus_client": {"metering.metrics"},

@@ -11,7 +11,7 @@ import pytest
 from gateway import cli, config_load, errors
 from gateway.config import Config
 from gateway.operations import ALL_OPERATIONS
-from metering import record
+from metering import facts, record
 from metering.families import FAMILIES
 from metering.metrics import JOURNAL_HEAD_SEQ
 from metering.pricing import Unpriced
@@ -148,6 +148,10 @@ def test_every_field_of_the_journal_stands_in_its_page(kind: str) -> None:
     missing = [field for field in (LINES | PARTS)[kind] if field not in coded(text)]
     assert missing == []
     assert kind in coded(text) or kind in PARTS
+
+
+def test_every_column_of_the_facts_stands_in_the_journals_page() -> None:
+    assert sorted({*facts.COLUMNS} - coded(page("journal.md"))) == []
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in REFERENCE.iterdir()))

@@ -1,11 +1,12 @@
 """The clerk: each task fails alone, and the log says so once."""
 
+import itertools
 import logging
 from collections.abc import Iterable
 
 import pytest
 
-from gateway.clerk import Clerk, Duty, Task
+from gateway.clerk import RETRY_S, Clerk, Duty, Task
 from gateway.logs import FACTS
 
 
@@ -26,6 +27,11 @@ class Work:
         self.do("list")
         for name in self.names:
             yield Task(name, lambda name=name: self.do(name))
+
+
+def patient(duties: list[Duty]) -> Clerk:
+    """A clerk whose rounds are far apart."""
+    return Clerk(duties, itertools.count(0, RETRY_S).__next__)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:
@@ -53,7 +59,7 @@ def test_a_task_that_fails_is_said_once_and_does_not_end_the_others(
     work: Work, caplog: pytest.LogCaptureFixture
 ) -> None:
     work.failing["a"] = OSError(28, "No space left on device")
-    clerk = Clerk([Duty("seal", work.tasks)])
+    clerk = patient([Duty("seal", work.tasks)])
     clerk.round()
     clerk.round()
     assert work.done == ["list", "b"] * 2
@@ -79,7 +85,7 @@ def test_what_a_duty_cannot_list_fails_alone(work: Work, caplog: pytest.LogCaptu
 
 def test_a_task_that_is_there_no_more_is_forgotten(work: Work, caplog: pytest.LogCaptureFixture) -> None:
     work.failing["a"] = OSError(5, "Input/output error")
-    clerk = Clerk([Duty("one", work.tasks)])
+    clerk = patient([Duty("one", work.tasks)])
     clerk.round()
     work.names.remove("a")
     clerk.round()
@@ -87,3 +93,17 @@ def test_a_task_that_is_there_no_more_is_forgotten(work: Work, caplog: pytest.Lo
     said(caplog)
     clerk.round()
     assert [event for event, _ in said(caplog)] == ["duty failed"], "it is news again"
+
+
+def test_what_failed_is_left_alone_for_a_while(work: Work) -> None:
+    now = [0.0]
+    work.failing["a"] = OSError(5, "Input/output error")
+    clerk = Clerk([Duty("one", work.tasks)], lambda: now[0])
+    clerk.round()
+    work.failing.clear()
+    now[0] = RETRY_S - 1
+    clerk.round()
+    assert work.done == ["list", "b"] * 2
+    now[0] = RETRY_S
+    clerk.round()
+    assert work.done[4:] == ["list", "a", "b"]
