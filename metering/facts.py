@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from metering import chain
 from metering.chain import Linked
+from metering.files import sync_directory
 from metering.journal import Directory
-from metering.segments import sync_directory
 from metering.units import NS_PER_HOUR
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from typing import NamedTuple
 from metering import ballast, chain, salvage, segments
 from metering.ballast import Ballast
 from metering.chain import Chained, Place, Segment
+from metering.files import sync_directory
 from metering.record import Billed, Line, Stop
-from metering.segments import Blocks, segment_name, sync_directory
+from metering.segments import Blocks, segment_name
 
 WRITER_PATTERN = re.compile(r"w[a-z2-7]{16}")
 WRITER_RANDOM_BYTES = 10
@@ -243,7 +244,7 @@ class Directory:
     def billed(self, after_seq: int = 0) -> Iterator[tuple[Billed, int, str]]:
         """The records above `after_seq` as the ledger needs them, each with its seq and leaf; else as `records`."""
         for chained in chain.follow(
-            self.segments(), self._salvage(), after_seq, self._begin(), chain.read_billed
+            self.segments(), self.salvaged(), after_seq, self._begin(), chain.read_billed
         ):
             if isinstance(chained.line, Billed):
                 yield chained.line, chained.seq, chained.leaf

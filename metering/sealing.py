@@ -17,8 +17,9 @@ from typing import BinaryIO
 import zstandard
 
 from metering import segments
+from metering.files import sync_directory
 from metering.journal import Directory
-from metering.segments import Blocks, is_sealed, sealed_path, sync_directory
+from metering.segments import Blocks, is_sealed, sealed_path
 from metering.units import NS_PER_S
 
 LEVEL = 3

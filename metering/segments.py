@@ -183,12 +183,3 @@ def read_archived(directory: pathlib.Path) -> Archived | None:
         return msgspec.json.decode((directory / ARCHIVED).read_bytes(), type=Archived)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
-
-
-def sync_directory(path: pathlib.Path) -> None:
-    """Make a directory's names durable. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
