@@ -83,8 +83,8 @@ def last(root: pathlib.Path, count: int, on_broken: Callable[[Broken], None] = l
     return [_found(directory, record, leaf) for record, directory, leaf in newest]
 
 
-def as_json(line: CallRecord | Admitted) -> bytes:
-    """The line as JSON for programs. Times (`…_ns`) are strings: many programs read numbers as floats."""
+def as_json(line: msgspec.Struct) -> bytes:
+    """A line, or what was found, as JSON for programs. Times (`…_ns`) are strings: many read numbers as floats."""
     return msgspec.json.encode(_times_as_text(msgspec.to_builtins(line)), order="sorted")
 
 

@@ -93,6 +93,8 @@ _BILLED = msgspec.json.Decoder(record.Billed)
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(type_) for kind, type_ in record.KINDS.items()
 }
+_FIRST_KEY_BYTES = 9
+_BY_FIRST_KEY = {b'{"adapter': _DECODERS["call"], b'{"admitte': _DECODERS["admitted"]}
 
 
 Read = Callable[[bytes], tuple[Any, Any]]
@@ -139,6 +141,24 @@ def decode(line: bytes) -> record.Line | None:
 def link(line: bytes) -> Link:
     """The part of one line that holds it in the chain. Raises NotALine."""
     return _read(line)[0]
+
+
+def typed(line: bytes) -> record.Line | Link:
+    """One line as its type, and of a kind or version that is not known the part that every line has.
+
+    line: without its newline. Raises NotALine. The kinds that nearly all lines are of are known by their first key
+    and read once, not twice: for who reads millions of lines.
+    """
+    decoder = _BY_FIRST_KEY.get(line[:_FIRST_KEY_BYTES])
+    if decoder is not None:
+        try:
+            found: record.Line = decoder.decode(line)
+            if found.v <= record.VERSION:
+                return found
+        except (msgspec.DecodeError, UnicodeDecodeError, AssertionError, RecursionError):
+            pass  # of another kind or version after all, or no line: the slow way says which
+    link, known = _read(line)
+    return link if known is None else known
 
 
 def _read(line: bytes) -> tuple[Link, record.Line | None]:

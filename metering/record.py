@@ -109,15 +109,25 @@ class PriceBasis(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
 
 
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A journal that has ended: so many lines, with this root (base64, as in its end.note)."""
+
+    root: str
+    size: int
+    writer: str
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a directory. config_digest: "sha256:…" of the resolved configuration.
 
     command: whose events these are, as in `export`; its config_digest is empty and its worker 0. None: a worker.
+    ended: the journals of this state directory that have ended, the newest ones: one that is dropped is missed.
     """
 
     at_ns: int
     command: str | None = None
     config_digest: str
+    ended: tuple[Ended, ...] = ()
     kind: Literal["start"] = "start"
     pid: int
     prev: str

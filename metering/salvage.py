@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from metering import chain, record
 from metering.chain import Chained
 
@@ -88,6 +90,26 @@ def close(pieces: Iterable[Chained | bytes]) -> Closed:
     )
     written.append(chain.encode(stop))
     return Closed(b"".join(written), len(open_calls), torn.bytes)
+
+
+def is_end(data: bytes, pieces: Iterable[Chained | bytes]) -> bool:
+    """Is this the end of a dead directory, what `close` makes of these pieces of it?
+
+    The lines must say the same; their bytes may be an older version's, whose lines had fewer fields.
+    """
+    return _told(data) == _told(close(pieces).data)
+
+
+def _told(data: bytes) -> list[record.Line | None] | None:
+    """What lines say, but for the version and the chain; None: one of them says nothing."""
+    told = []
+    for line in data.split(b"\n")[:-1]:
+        try:
+            found = chain.decode(line)
+        except chain.NotALine:
+            return None
+        told.append(found and msgspec.structs.replace(found, prev="", v=0))
+    return told
 
 
 def lost(admitted: record.Admitted, *, at_ns: int, seq: int, prev: str) -> record.CallRecord:

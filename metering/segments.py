@@ -12,7 +12,7 @@ import contextlib
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import BinaryIO
 
 import msgspec
@@ -74,10 +74,12 @@ def _names(directory: pathlib.Path) -> list[str]:
 class Blocks:
     """A segment's bytes in blocks, from the start each time it is iterated, whichever form it has by then.
 
-    A sealed form that was altered ends where it can't be unpacked: what follows is missing in the chain.
+    A sealed form that was altered ends where it can't be unpacked: what follows is missing in the chain. damaged: so it
+    was in the last reading; or all of it could be unpacked, and is not what it was by the frame's checksum.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
+        self.damaged = False
         self._path = path
 
     def __iter__(self) -> Iterator[bytes]:
@@ -98,19 +100,19 @@ class Blocks:
 
     def _unpacked(self, path: pathlib.Path) -> Iterator[bytes]:
         with open(path, "rb") as file:
-            yield from unpacked(file)
+            self.damaged = yield from unpacked(file)
 
 
-def unpacked(file: BinaryIO) -> Iterator[bytes]:
-    """Blocks of what a zstd file holds, up to its end or to where it is damaged."""
+def unpacked(file: BinaryIO) -> Generator[bytes, None, bool]:
+    """Blocks of what a zstd file holds, up to its end or to where it is damaged; returns whether it is."""
     reader = zstandard.ZstdDecompressor().stream_reader(file, read_size=_BLOCK_BYTES)
     while True:
         try:
             block = reader.read(_BLOCK_BYTES)
         except zstandard.ZstdError:
-            return
+            return True
         if not block:
-            return
+            return False
         yield block
 
 

@@ -30,9 +30,10 @@ PURE = {
     "gateway.openapi_words", "gateway.operations", "gateway.paths", "gateway.pricing_config",
     "gateway.queueing", "gateway.response_ids", "gateway.restarts", "gateway.routing", "gateway.tally",
     "gateway.wire",
-    "metering.chain", "metering.checkpoint", "metering.events", "metering.families", "metering.ledger",
-    "metering.merkle", "metering.pricing", "metering.record",
-    "metering.replay", "metering.salvage", "metering.turns", "metering.units", "metering.usage",
+    "metering.callbook", "metering.chain", "metering.checkpoint", "metering.events", "metering.families",
+    "metering.findings", "metering.inspection", "metering.ledger", "metering.merkle", "metering.notebook",
+    "metering.pricing", "metering.record", "metering.replay", "metering.salvage", "metering.trust",
+    "metering.turns", "metering.units", "metering.usage", "metering.verdict", "metering.verify_page",
 }  # fmt: skip
 IMPURE_IMPORTS = {
     "asyncio", "httptools", "logging", "os", "pathlib", "random", "redis", "secrets", "socket", "starlette",

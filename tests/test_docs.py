@@ -13,9 +13,11 @@ from gateway.config import Config
 from gateway.operations import ALL_OPERATIONS
 from metering import facts, record
 from metering.families import FAMILIES
+from metering.findings import Verdict, What
 from metering.metrics import JOURNAL_HEAD_SEQ
 from metering.pricing import Unpriced
 from metering.usage import UsageSource
+from tests.support.attacks import ATTACKS
 
 ROOT = pathlib.Path(__file__).parent.parent
 REFERENCE = ROOT / "deploy" / "reference"
@@ -191,3 +193,18 @@ def test_every_operation_stands_on_the_page_with_its_paths_and_fields() -> None:
 
 def test_every_source_of_counts_stands_on_the_page() -> None:
     assert {source.value for source in UsageSource} <= coded(page("journal.md"))
+
+
+@pytest.mark.parametrize("what", list(What))
+def test_every_finding_stands_in_the_audit_page_with_its_verdict(what: What) -> None:
+    rows = [line.split("|") for line in page("audit.md").splitlines() if line.startswith("| `")]
+    assert [row[2].strip() for row in rows if len(row) == 5 and what in coded(row[1])] == [what.verdict]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_stands_in_the_audit_page_with_what_finds_it(name: str) -> None:
+    attack = ATTACKS[name]
+    (row,) = [line.split("|") for line in page("audit.md").splitlines() if line.startswith(f"| {name} |")]
+    exits = {Verdict.TAMPERED: "1", Verdict.INCOMPLETE: "4"}
+    assert attack.found in coded(row[2])
+    assert exits[attack.verdict] in row[3]

@@ -1,0 +1,93 @@
+"""`weighbridge audit …`: for who looks at the journal. They read; no gateway need run."""
+
+import argparse
+import pathlib
+import sys
+
+from gateway import commands
+from gateway.commands import (
+    EXIT_FAILED,
+    EXIT_INCOMPLETE,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandError,
+    add,
+    add_place,
+    say_broken,
+)
+from metering.chain import Broken
+
+
+def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The commands and their flags."""
+    audit = top.add_parser("audit", help="Read the journal").add_subparsers(required=True, metavar="command")
+
+    command = add(audit, "show", show)
+    which = command.add_mutually_exclusive_group(required=True)
+    which.add_argument("call_id", metavar="CALL_ID", nargs="?", help="as in the header x-weighbridge-call-id")
+    which.add_argument("--last", metavar="N", type=commands.count, help="the calls that ended last")
+    command.add_argument("--json", action="store_true", help="the records, one a line, with times as strings")
+    add_place(command)
+
+    command = add(audit, "verify", verify)
+    command.add_argument(
+        "paths",
+        metavar="DIR",
+        type=pathlib.Path,
+        nargs="+",
+        help="a state directory, its journal/, or a writer's",
+    )
+    command.add_argument(
+        "--anchor",
+        metavar="A",
+        action="append",
+        default=[],
+        help="notes kept elsewhere: FILE, DIR or redis://…",
+    )
+    command.add_argument(
+        "--key",
+        metavar="K",
+        action="append",
+        default=[],
+        help="a vkey, or a file of them; no other key counts",
+    )
+    command.add_argument("--json", action="store_true", help="the same as data, with times as strings")
+
+
+def show(args: argparse.Namespace) -> int:
+    """Show a call's record: who, what, on which hardware, what it cost and why, and where it is written."""
+    from metering import audit
+    from metering.audit_page import page
+
+    root = commands.journal_root(args)
+    broken: list[Broken] = []
+    try:
+        one = args.call_id
+        found = [audit.find(root, one)] if one else audit.last(root, args.last, broken.append)
+    except audit.NotFound as error:
+        raise CommandError(str(error)) from error
+    if args.json:
+        for one in found:
+            sys.stdout.write(audit.as_json(one.line).decode() + "\n")
+    else:
+        sys.stdout.write("\n".join(page(one) for one in found))
+    return say_broken(broken)
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Verify journals: that no line was changed, dropped, added or moved since it was signed. Exit: 0 whole,
+    1 tampered, 4 incomplete."""
+    from metering import verify
+    from metering.audit import as_json
+    from metering.findings import Verdict
+    from metering.verify_page import page
+
+    try:
+        keys = [key for given in args.key for key in verify.given_keys(given)]
+        anchors = [anchor for given in args.anchor for anchor in verify.read_anchors(pathlib.Path(given))]
+        report = verify.verify(verify.find(args.paths), keys, anchors)
+    except verify.VerifyError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    sys.stdout.write(as_json(report).decode() + "\n" if args.json else page(report))
+    exits = {Verdict.WHOLE: EXIT_OK, Verdict.TAMPERED: EXIT_FAILED, Verdict.INCOMPLETE: EXIT_INCOMPLETE}
+    return exits[report.verdict]

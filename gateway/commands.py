@@ -1,0 +1,90 @@
+"""What all commands share: exit statuses, messages on stderr, where the data is."""
+
+import argparse
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+from gateway import config_load
+from gateway.config_load import DEFAULT_FILE, Flags, Place
+from metering.chain import Broken
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2  # argparse's own for wrong flags, and ours for a wrong configuration
+EXIT_TAKEN = 3  # a port, a lock or a directory
+EXIT_INCOMPLETE = 4  # `audit verify`: nothing contradicts, and something is not here
+
+Command = Callable[[argparse.Namespace], int]
+
+
+class CommandError(Exception):
+    """The command cannot be done; the message is all that the user sees."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def say(text: str) -> None:
+    """A message for a person, on stderr."""
+    sys.stderr.write(f"weighbridge: {text}\n")
+
+
+def say_broken(broken: Sequence[Broken]) -> int:
+    """Journals that could not be read to their end: what was shown is a part, which is no success."""
+    for journal in broken:
+        say(str(journal))
+    return EXIT_FAILED if broken else EXIT_OK
+
+
+def place(args: argparse.Namespace) -> Place:
+    """Where the data is: a named file must be there, the default one need not be."""
+    path = config_load.config_path(args.config, os.environ)
+    named = args.config is not None or bool(os.environ.get("WEIGHBRIDGE_CONFIG"))
+    return config_load.place(path if named or path.exists() else None, os.environ, flags(args))
+
+
+def journal_root(args: argparse.Namespace) -> pathlib.Path:
+    """The directory of the journals that `place` leads to. Raises CommandError if there is none."""
+    root = pathlib.Path(place(args).state_dir) / "journal"
+    if not root.is_dir():
+        raise CommandError(f"there is no journal in {root}; name the data's place with --state-dir or -c")
+    return root
+
+
+def flags(args: argparse.Namespace) -> Flags:
+    """Flags that stand for keys of the configuration."""
+    return Flags(port=getattr(args, "port", None), state_dir=args.state_dir)
+
+
+def count(text: str) -> int:
+    """The type of a flag: a whole number from 1."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def port(text: str) -> int:
+    """The type of a flag: a port; 0: one that is free."""
+    number = int(text)
+    if not 0 <= number <= 65_535:
+        raise ValueError
+    return number
+
+
+def add(
+    under: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, run: Command
+) -> argparse.ArgumentParser:
+    """Add a command; its docstring is its help."""
+    command = under.add_parser(name, help=run.__doc__, description=run.__doc__)
+    command.set_defaults(run=run)
+    return command
+
+
+def add_place(command: argparse.ArgumentParser) -> None:
+    """Add the flags that `place` reads."""
+    command.add_argument("-c", dest="config", metavar="FILE", help=f"configuration (default: {DEFAULT_FILE})")
+    command.add_argument("--state-dir", metavar="D", help="where the data is (default: .weighbridge)")
