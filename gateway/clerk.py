@@ -24,19 +24,22 @@ from typing import NamedTuple
 from gateway import config as cfg
 from gateway import logs
 from gateway.config import Config
+from gateway.control_duty import ControlDuty
 from metering import facts, sealing
 from metering.facts import FactsError
 from metering.journal import Directory, directories
 from metering.logs import log
+from metering.pages import PageError
 from metering.sealing import SealError
+from metering.store import StoreUnavailable
 
 ROUND_S = 5.0
 RETRY_S = 30.0
 """A task that failed is left alone for this long: what keeps failing must not take a core."""
 NICENESS = 10
 """Workers come first."""
-EXPECTED = (OSError, SealError, FactsError)
-"""What may go wrong without a mistake of ours: the disk, the archive."""
+EXPECTED = (OSError, SealError, FactsError, StoreUnavailable, PageError)
+"""What may go wrong without a mistake of ours: the disk, the archive, the store."""
 
 logger = logging.getLogger("weighbridge.clerk")
 
@@ -107,9 +110,11 @@ def duties(config: Config) -> list[Duty]:
     state_dir = pathlib.Path(config.state_dir)
     journals = state_dir / "journal"
     maker = facts.Maker(state_dir / "facts")
+    control = ControlDuty(config)
     return [
         Duty("seal", functools.partial(seal_tasks, journals)),
         Duty("facts", functools.partial(facts_tasks, journals, maker)),
+        Duty("control", lambda: [Task("look", control.look_if_due)]),
     ]
 
 

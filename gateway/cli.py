@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from backends.model import NAME_PATTERN
-from gateway import audit_commands, config_load
+from gateway import audit_commands, config_load, control_command
 from gateway.commands import (
     EXIT_FAILED,
     EXIT_OK,
@@ -169,6 +169,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--out", metavar="FILE", type=pathlib.Path, help="written whole or not at all")
     add_place(command)
 
+    control_command.add_to(commands)
     audit_commands.add_to(commands)
     return top
 

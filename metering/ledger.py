@@ -198,6 +198,15 @@ def probe(tenant: str, writer: str, at: Mark) -> Batch:
     return Batch(tenant=tenant, writer=writer, prev=at, last=at, sums={})
 
 
+def by_writer(batch: Batch) -> dict[tuple[str, str], int]:
+    """The batch's amounts by (hour, `writer|unit`): what they are whatever the account."""
+    sums: dict[tuple[str, str], int] = {}
+    for (hour, field), amount in batch.sums.items():
+        key = (hour, f"{batch.writer}|{field.rpartition('|')[2]}")
+        sums[key] = sums.get(key, 0) + amount
+    return sums
+
+
 def hour_text(hour: int) -> str:
     """Hours since 1970 (UTC) as `yyyymmddhh`."""
     return (_EPOCH + hour * _HOUR).strftime("%Y%m%d%H")
@@ -225,16 +234,35 @@ def field_parts(hour: int, text: str) -> tuple[Account, str]:
     return Account(hour, project, model, family), unit
 
 
+Amounts = list[int]
+"""One for each of UNITS, in their order."""
+
+
+class Held(NamedTuple):
+    """What the store has of one tenant, at one moment.
+
+    by_writer: the same amounts as `sums`, by hour and by whose records they are.
+    floor: hours below it are closed, and their keys may be gone.
+    """
+
+    marks: Mapping[str, Mark]
+    sums: Mapping[Account, Amounts]
+    by_writer: Mapping[tuple[int, str], Amounts]
+    floor: int
+
+
 class Balances:
     """The store and its script in Python, for proofs and for tests of the real one.
 
     values: what the store's hashes hold, as text: (tenant, hour, field) → integer.
+    by_writer: the same by whose records they are: (tenant, hour, `writer|unit`) → integer.
     marks: (tenant, writer) → `seq:leaf`, as text too: what a store holds need not be well-formed.
     floors: tenant → `yyyymmddhh`; hours below it are closed.
     """
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str, str], str] = {}
+        self.by_writer: dict[tuple[str, str, str], str] = {}
         self.marks: dict[tuple[str, str], str] = {}
         self.floors: dict[str, str] = {}
 
@@ -251,23 +279,22 @@ class Balances:
         floor = self.floors.get(batch.tenant, FLOOR_NONE)
         if not _HOUR_PATTERN.fullmatch(floor):
             return Refused("FORM", "floor")
-        sums = {(hour, field): amount for (hour, field), amount in batch.sums.items() if hour >= floor}
-        if refused := self._first_refused(batch.tenant, sums):
-            return refused
-        for (hour, field), amount in sums.items():
-            key = (batch.tenant, hour, field)
-            self.values[key] = str(int(self.values.get(key, "0")) + amount)
+        moved = [
+            (values, (batch.tenant, hour, field), amount)
+            for values, sums in ((self.values, batch.sums), (self.by_writer, by_writer(batch)))
+            for (hour, field), amount in sums.items()
+            if hour >= floor
+        ]
+        for values, key, amount in moved:
+            value = values.get(key, "0")
+            if not _INTEGER_PATTERN.fullmatch(value):
+                return Refused("FORM", key[2])
+            if abs(int(value)) + abs(amount) > RANGE_MAX:
+                return Refused("RANGE", key[2])
+        for values, key, amount in moved:
+            values[key] = str(int(values.get(key, "0")) + amount)
         self.marks[batch.tenant, batch.writer] = str(batch.last)
         return Posted()
-
-    def _first_refused(self, tenant: str, sums: Mapping[tuple[str, str], int]) -> Refused | None:
-        for (hour, field), amount in sums.items():
-            value = self.values.get((tenant, hour, field), "0")
-            if not _INTEGER_PATTERN.fullmatch(value):
-                return Refused("FORM", field)
-            if abs(int(value)) + abs(amount) > RANGE_MAX:
-                return Refused("RANGE", field)
-        return None
 
     def tenant(self, name: str) -> Mapping[tuple[str, str], int]:
         """One tenant's balances: (hour, field) → amount."""

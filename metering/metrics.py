@@ -7,7 +7,7 @@ are those of live workers. Reference: deploy/reference/metrics.md.
 
 import itertools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import exposition
@@ -15,7 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from metering import families, gone, pages
+from metering import board, families, gone, pages
+from metering.board import Gauge
 from metering.families import FAMILIES, Family, Kind, Totals
 from metering.pages import PageError
 from metering.units import NS_PER_S
@@ -26,10 +27,14 @@ _OPENMETRICS = "application/openmetrics-text"
 
 
 class Scrape(NamedTuple):
-    """One look at all pages. heads: the seq that each live writer's page stands for."""
+    """One look at all pages. heads: the seq that each live writer's page stands for.
+
+    gauges: of processes that are no writers (metering/board.py), by name.
+    """
 
     totals: Totals
     heads: dict[str, int]
+    gauges: Sequence[Gauge] = ()
 
 
 def scrape(pages_dir: pathlib.Path) -> Scrape:
@@ -60,7 +65,7 @@ def _scrape(pages_dir: pathlib.Path) -> Scrape:
             families.merge(totals, page.totals)
         else:
             families.merge(totals, families.counters(page.totals))
-    return Scrape(totals, heads)
+    return Scrape(totals, heads, board.read(pages_dir))
 
 
 def render(found: Scrape, accept: str = "") -> tuple[bytes, str]:
@@ -90,6 +95,16 @@ class _Pages(Collector):
         for writer, seq in self._found.heads.items():
             heads.add_metric((writer,), seq)
         yield heads
+        for name, gauges in itertools.groupby(self._found.gauges, key=lambda gauge: gauge.name):
+            yield _gauge(name, gauges)
+
+
+def _gauge(name: str, gauges: Iterable[Gauge]) -> Metric:
+    labels, about = board.GAUGES[name]
+    metric = GaugeMetricFamily(name, about, labels=labels)
+    for gauge in gauges:
+        metric.add_metric(gauge.labels, gauge.value)
+    return metric
 
 
 def _metric(family: Family) -> Metric:

@@ -5,6 +5,7 @@
     wb:1:{<tenant>}:m               hash  writer → mark (`seq:leaf`)
     wb:1:{<tenant>}:meta            hash  epoch, ready, floor
     wb:1:{<tenant>}:h:<yyyymmddhh>  hash  project|model|family|unit → integer
+    wb:1:{<tenant>}:w:<yyyymmddhh>  hash  writer|unit → integer: the same amounts, by whose records they are
 
 Batches go in by one script (metering/data/post.lua), so a mark and the sums it stands for are written in
 one step, and fall together when the store loses its last seconds. A failure is never hidden by another
@@ -18,7 +19,24 @@ import types
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from metering.ledger import START, Batch, Done, Gap, Mark, Posted, Refused, Reply, hour_number
+from metering.ledger import (
+    START,
+    UNITS,
+    Account,
+    Amounts,
+    Batch,
+    Done,
+    Gap,
+    Held,
+    Mark,
+    Posted,
+    Refused,
+    Reply,
+    by_writer,
+    field_parts,
+    hour_number,
+    hour_text,
+)
 from metering.servers import Command, ErrorReply, open_servers
 from metering.servers import StoreUnavailable as StoreUnavailable
 
@@ -27,6 +45,7 @@ REPLY_TIMEOUT_S = 5.0
 EVICTION_WANTED = "noeviction"
 _PIPELINE_KEYS = 200
 _HOUR_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:h:([0-9]{10})")
+_MARKS_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:m")
 
 
 class Store:
@@ -44,6 +63,7 @@ class Store:
         reply_timeout_s: float = REPLY_TIMEOUT_S,
     ) -> None:
         self._script = _lua("post")
+        self._held = _lua("held")
         self._servers = open_servers(
             url, connect_timeout_s=connect_timeout_s, reply_timeout_s=reply_timeout_s
         )
@@ -128,6 +148,42 @@ class Store:
             for (tenant, text), fields in zip(keys, replies, strict=True):
                 yield tenant, hour_number(text), fields
 
+    # For the control
+
+    async def tenants(self) -> list[str]:
+        """Tenants that the store has marks of, by name."""
+        matches = [_MARKS_PATTERN.fullmatch(key) async for key in self._servers.keys("wb:1:{*}:m")]
+        return sorted({match[1] for match in matches if match})
+
+    async def held(self, tenant: str) -> Held:
+        """All of one tenant, at one moment. Raises ValueError if something there is no mark, floor or balance."""
+        hours = sorted({hour async for hour in self._tenant_hours(tenant)})
+        # An hour that begins between the two looks is asked for too.
+        hours += [hours[-1] + 1, hours[-1] + 2] if hours else []
+        keys = [_marks_key(tenant), _meta_key(tenant)]
+        keys += [key(tenant, hour_text(hour)) for hour in hours for key in (_hour_key, _writers_key)]
+        (found,) = _unwrap(await self._servers.ask([("EVAL", self._held, str(len(keys)), *keys)]))
+        marks, meta, *sums = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in found)
+        by_account: dict[Account, Amounts] = {}
+        of_writers: dict[tuple[int, str], Amounts] = {}
+        for hour, balances, writers in zip(hours, sums[::2], sums[1::2], strict=True):
+            for field, value in balances.items():
+                account, unit = field_parts(hour, field)
+                by_account.setdefault(account, [0] * len(UNITS))[UNITS.index(unit)] = int(value)
+            for field, value in writers.items():
+                writer, _, unit = field.partition("|")
+                of_writers.setdefault((hour, writer), [0] * len(UNITS))[UNITS.index(unit)] = int(value)
+        floor = hour_number(meta["floor"]) if "floor" in meta else 0
+        return Held(
+            {writer: Mark.parse(text) for writer, text in marks.items()}, by_account, by_writer, floor
+        )
+
+    async def _tenant_hours(self, tenant: str) -> AsyncIterator[int]:
+        async for key in self._servers.keys(f"wb:1:{{{tenant}}}:h:*"):
+            match = _HOUR_PATTERN.fullmatch(key)
+            if match:
+                yield hour_number(match[2])
+
     async def _hour_keys(self, hours: range) -> list[tuple[str, str]]:
         found: set[tuple[str, str]] = set()  # SCAN may name a key twice
         async for key in self._servers.keys("wb:1:{*}:h:*"):
@@ -142,15 +198,15 @@ def _lua(name: str) -> str:
 
 
 def _post(command: str, script: str, batch: Batch) -> Command:
-    hours = {hour: index for index, hour in enumerate(dict.fromkeys(hour for hour, _ in batch.sums), start=3)}
-    keys = [
-        _marks_key(batch.tenant),
-        _meta_key(batch.tenant),
-        *(_hour_key(batch.tenant, hour) for hour in hours),
-    ]
+    hours = list(dict.fromkeys(hour for hour, _ in batch.sums))
+    keys = [_marks_key(batch.tenant), _meta_key(batch.tenant)]
+    keys += [key(batch.tenant, hour) for hour in hours for key in (_hour_key, _writers_key)]
+    places = {hour: 3 + 2 * index for index, hour in enumerate(hours)}  # from 1, as Lua counts
     words = [batch.writer, str(batch.prev), str(batch.last)]
     for (hour, field), amount in batch.sums.items():
-        words += (str(hours[hour]), field, str(amount))
+        words += (str(places[hour]), field, str(amount))
+    for (hour, field), amount in by_writer(batch).items():
+        words += (str(places[hour] + 1), field, str(amount))
     return (command, script, str(len(keys)), *keys, *words)
 
 
@@ -164,6 +220,10 @@ def _meta_key(tenant: str) -> str:
 
 def _hour_key(tenant: str, hour: str) -> str:
     return f"wb:1:{{{tenant}}}:h:{hour}"
+
+
+def _writers_key(tenant: str, hour: str) -> str:
+    return f"wb:1:{{{tenant}}}:w:{hour}"
 
 
 def _lacks_script(reply: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from grafana import generate
+from metering.board import GAUGES as GAUGES_BESIDE
 from metering.families import FAMILIES, GAUGES, Kind
 from metering.metrics import JOURNAL_HEAD_SEQ
 
@@ -84,7 +85,7 @@ def test_the_reference_page_has_every_metric_and_its_labels() -> None:
     documented = {name: tuple(re.findall(r"`(\w+)`", cells[0])) for name, cells in rows().items()}
     assert documented == {name: family.labels for name, family in FAMILIES.items()} | {
         JOURNAL_HEAD_SEQ: ("writer",)
-    }
+    } | {name: gauge.labels for name, gauge in GAUGES_BESIDE.items()}
 
 
 def test_the_reference_page_has_the_buckets() -> None:
@@ -110,6 +111,7 @@ def test_prometheus_takes_the_example(tmp_path: pathlib.Path) -> None:
         pytest.skip("promtool is not installed (Debian package `prometheus`)")
     config = tmp_path / "prometheus.yml"
     config.write_text((ROOT / "deploy" / "prometheus.yml").read_text())
+    shutil.copy(ROOT / "deploy" / "prometheus-rules.yml", tmp_path)
     (tmp_path / "weighbridge-operator-key").write_text("wb-key")
     checked = subprocess.run([promtool, "check", "config", config], capture_output=True, timeout=60)
     assert checked.returncode == 0, checked.stdout + checked.stderr

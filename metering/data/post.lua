@@ -3,6 +3,7 @@
 -- KEYS[1]   wb:1:{T}:m            hash: writer -> seq:leaf
 -- KEYS[2]   wb:1:{T}:meta         hash: floor -> yyyymmddhh; hours below it are closed
 -- KEYS[3..] wb:1:{T}:h:<hour>     hash: field -> integer
+--           wb:1:{T}:w:<hour>     hash: writer|unit -> integer, behind the former
 -- ARGV      writer, prev, last, then for each posting: index into KEYS, field, amount
 -- returns   {POSTED} | {DONE, mark} | {GAP, mark} | {TYPE, key} | {FORM, writer, floor or field} | {RANGE, field}
 --

@@ -87,6 +87,8 @@ def held(valkey: Running) -> Balances:
                 balances.marks[tenant, name] = value
             elif key.endswith(":meta"):
                 balances.floors[tenant] = value
+            elif key[-13:-10] == ":w:":
+                balances.by_writer[tenant, key[-10:], name] = value
             else:
                 balances.values[tenant, key[-10:], name] = value
     return balances
@@ -94,14 +96,16 @@ def held(valkey: Running) -> Balances:
 
 def same(valkey: Running, balances: Balances) -> bool:
     now = held(valkey)
-    return (now.marks, now.values, now.floors) == (balances.marks, balances.values, balances.floors)
+    return vars(now) == vars(balances)
 
 
 def test_keys_are_those_of_the_contract(server: Running, valkey: Running) -> None:
     assert post(server, batch_of(START, M3, {(HOUR, FIELD): 2})) == [Posted()]
     assert valkey.ask("HGETALL", "wb:1:{acme}:m") == ["w", f"3:{'3' * 16}"]
     assert valkey.ask("HGETALL", f"wb:1:{{acme}}:h:{HOUR}") == [FIELD, "2"]
-    assert sorted(valkey.ask("KEYS", "*")) == [f"wb:1:{{acme}}:h:{HOUR}", "wb:1:{acme}:m"]
+    assert valkey.ask("HGETALL", f"wb:1:{{acme}}:w:{HOUR}") == [f"w|{FIELD.rpartition('|')[2]}", "2"]
+    hours = [f"wb:1:{{acme}}:{kind}:{HOUR}" for kind in "hw"]
+    assert sorted(valkey.ask("KEYS", "*")) == sorted([*hours, "wb:1:{acme}:m"])
 
 
 @pytest.mark.parametrize(

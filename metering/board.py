@@ -1,0 +1,73 @@
+"""Gauges of processes that are no writers: a small file beside the metrics pages, whole at each look.
+
+    <state_dir>/pages/<name>.gauges      {"gauges":[{"labels":[…],"name":"…","value":…},…]}
+
+A scrape shows them beside the workers' families (metering/metrics.py). They stay when their process has
+gone: whoever looks at one tells its age by a timestamp among them.
+"""
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from metering.pages import PageError
+
+SUFFIX = ".gauges"
+
+
+class Definition(NamedTuple):
+    """What all series of one name have in common. labels: sorted."""
+
+    labels: tuple[str, ...]
+    help: str
+
+
+DIFFERENCE = "weighbridge_control_difference"
+TIMESTAMP = "weighbridge_control_timestamp_seconds"
+UNMETERED = "weighbridge_backend_unmetered_tokens"
+GAUGES: Mapping[str, Definition] = {
+    DIFFERENCE: Definition(("pair", "unit"), "How far two figures that should be one are apart, at one cut."),
+    TIMESTAMP: Definition((), "When journal, ledger, metrics and export were last compared."),
+    UNMETERED: Definition(("backend",), "Tokens that a backend made and no record has."),
+}
+
+
+class Gauge(msgspec.Struct, frozen=True, kw_only=True):
+    """One series of GAUGES. labels: a value for each of its labels, in their order."""
+
+    labels: tuple[str, ...] = ()
+    name: str
+    value: float
+
+
+class _Board(msgspec.Struct, frozen=True):
+    gauges: tuple[Gauge, ...]
+
+
+def show(pages_dir: pathlib.Path, name: str, gauges: Sequence[Gauge]) -> None:
+    """Replace what the process of this name shows. Raises OSError."""
+    assert all(len(gauge.labels) == len(GAUGES[gauge.name].labels) for gauge in gauges)
+    pages_dir.mkdir(parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(".tmp", f"{name}-", pages_dir)
+    with open(fd, "wb") as file:
+        file.write(msgspec.json.encode(_Board(tuple(gauges))))
+    os.rename(temporary, pages_dir / f"{name}{SUFFIX}")
+
+
+def read(pages_dir: pathlib.Path) -> list[Gauge]:
+    """All gauges of all boards, by name and labels. Raises PageError if one cannot be read.
+
+    Those whose names are not known here are left out: a process of another version wrote them.
+    """
+    found: list[Gauge] = []
+    for path in pages_dir.glob(f"*{SUFFIX}"):
+        try:
+            gauges = msgspec.json.decode(path.read_bytes(), type=_Board).gauges
+        except msgspec.MsgspecError as error:
+            raise PageError(f"{path.name}: {error}") from None
+        found += [gauge for gauge in gauges if gauge.name in GAUGES]
+    return sorted(found, key=lambda gauge: (gauge.name, gauge.labels))

@@ -1,0 +1,217 @@
+"""The control at work: journals, pages and store are read at one cut, and compared (metering/control.py).
+
+What a journal says up to a cut is kept and gone on from at the next look. What a directory that is complete
+says does not change: it is kept in `<state_dir>/control/<writer>.json`, so neither a new process nor the
+removal of the directory (once the archive has it) makes it unknown.
+"""
+
+import asyncio
+import csv
+import io
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from metering import control, export, families, gone, pages
+from metering.control import Counted, Difference, Ledgered
+from metering.export import Row
+from metering.families import Totals
+from metering.journal import Directory, directories
+from metering.ledger import UNITS, Account, Amounts, Held
+from metering.pages import PageError
+from metering.record import CallRecord
+from metering.store import Store
+from metering.units import PICO_USD_PER_USD
+
+DIRECTORY = "control"
+_LOOKS_MAX = 100
+_SUFFIX = ".json"
+
+
+class Shown(NamedTuple):
+    """All metrics pages at one look. upto: of each writer with a page, the seq that it stands for.
+
+    retired: writers that the gone page holds, to their last line.
+    """
+
+    totals: Totals
+    upto: Mapping[str, int]
+    retired: frozenset[str]
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A complete directory, to its last line."""
+
+    counted: Counted
+    ledgered: list[tuple[str, int, list[tuple[Account, Amounts]]]]
+
+
+class _Journal:
+    """One writer's journal, as far as it was read for each pair."""
+
+    def __init__(self) -> None:
+        self.ledgered = Ledgered()
+        self.counted = Counted()
+        self.kept = False
+        self.end: int | None = None  # its last seq, once nothing can be added
+
+
+class Controller:
+    """Compares; one caller at a time. state_dir: whose journals and pages; store: the ledger's.
+
+    keep: write down what complete directories say.
+    """
+
+    def __init__(self, state_dir: pathlib.Path, store: Store, *, keep: bool = True) -> None:
+        self._root = state_dir / "journal"
+        self._pages = state_dir / "pages"
+        self._kept = state_dir / DIRECTORY
+        self._keeps = keep
+        self._store = store
+        self._journals: dict[str, _Journal] = {}
+
+    async def look(self) -> list[Difference]:
+        """All differences now. Raises StoreUnavailable, PageError, OSError."""
+        shown = await asyncio.to_thread(shown_by, self._pages)
+        held = {tenant: await self._store.held(tenant) for tenant in await self._store.tenants()}
+        known: frozenset[str] = frozenset()
+        await asyncio.to_thread(self._read_all, held, shown)
+        return [*self._compare(held, known, shown)]
+
+    @property
+    def backends(self) -> dict[str, int]:
+        """Tokens, prompt and completion, that each backend made by our records, as of the last look."""
+        sums: dict[str, int] = {}
+        for journal in self._journals.values():
+            for backend, tokens in journal.counted.backends.items():
+                sums[backend] = sums.get(backend, 0) + tokens
+        return sums
+
+    def _compare(self, held: Mapping[str, Held], known: frozenset[str], shown: Shown) -> Iterator[Difference]:
+        ledgered = {writer: journal.ledgered for writer, journal in self._journals.items()}
+        for tenant in sorted(held):
+            yield from control.journal_ledger(tenant, held[tenant], ledgered, known)
+            yield from ledger_export(tenant, held[tenant])
+        counted = [
+            journal.counted
+            for writer, journal in self._journals.items()
+            if writer in shown.upto or writer in shown.retired
+        ]
+        yield from control.journal_metrics(shown.totals, counted)
+
+    def _read_all(self, held: Mapping[str, Held], shown: Shown) -> None:
+        found = {directory.writer: directory for directory in directories(self._root)}
+        for writer in sorted(found.keys() | self._stored()):
+            if writer not in self._journals:
+                self._journals[writer] = self._load(writer)
+            cuts = {tenant: one.marks[writer].seq for tenant, one in held.items() if writer in one.marks}
+            journal = self._journals[writer]
+            if writer in found:
+                self._read(found[writer], journal, cuts, shown)
+            elif journal.ledgered.after(cuts) is not None:
+                del self._journals[writer]  # the store has less than all of it, and what it has is not known
+
+    def _read(self, directory: Directory, journal: _Journal, cuts: Mapping[str, int], shown: Shown) -> None:
+        """Go on reading to the cuts: each line serves all that stand before it."""
+        writer = directory.writer
+        if journal.end is None and directory.complete:
+            tail = directory.tail()
+            assert tail is not None
+            journal.end = tail.seq
+        page_cut = shown.upto.get(writer, 0)
+        if writer in shown.retired and journal.end is not None:
+            page_cut = journal.end
+        after_ledgered = journal.ledgered.after(cuts)
+        last = max(cuts.values(), default=0) if after_ledgered is not None else 0
+        starts = [] if after_ledgered is None else [after_ledgered]
+        if journal.counted.seq < page_cut:
+            starts.append(journal.counted.seq)
+        for line, seq, leaf in directory.records(min(starts)) if starts else ():
+            if seq > max(page_cut, last):
+                break
+            if journal.counted.seq < seq <= page_cut:
+                journal.counted.add(line, seq, leaf)
+            if isinstance(line, CallRecord):
+                journal.ledgered.add(line, seq, leaf, cuts)
+        # Lines of kinds that are not known here count for nothing, and are not read again for it.
+        journal.counted.seq = max(journal.counted.seq, page_cut)
+        whole = journal.end == page_cut and journal.ledgered.upto == journal.counted.lasts
+        if self._keeps and whole and not journal.kept:
+            self._keep(writer, journal)
+
+    # What was read of complete directories
+
+    def _stored(self) -> set[str]:
+        return {path.stem for path in self._kept.glob(f"*{_SUFFIX}")}
+
+    def _load(self, writer: str) -> _Journal:
+        journal = _Journal()
+        try:
+            kept = msgspec.json.decode((self._kept / f"{writer}{_SUFFIX}").read_bytes(), type=_Kept)
+        except (FileNotFoundError, msgspec.MsgspecError):  # it is made again from the directory
+            return journal
+        journal.counted = kept.counted
+        journal.ledgered = Ledgered(
+            {tenant: upto for tenant, upto, _ in kept.ledgered},
+            {tenant: dict(accounts) for tenant, _, accounts in kept.ledgered},
+        )
+        journal.kept, journal.end = True, kept.counted.seq
+        return journal
+
+    def _keep(self, writer: str, journal: _Journal) -> None:
+        ledgered = [
+            (tenant, upto, list(journal.ledgered.sums[tenant].items()))
+            for tenant, upto in journal.ledgered.upto.items()
+        ]
+        self._kept.mkdir(exist_ok=True)
+        fd, temporary = tempfile.mkstemp(".tmp", "", self._kept)
+        with open(fd, "wb") as file:
+            file.write(msgspec.json.encode(_Kept(journal.counted, ledgered)))
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, self._kept / f"{writer}{_SUFFIX}")
+        journal.kept = True
+
+
+def shown_by(pages_dir: pathlib.Path) -> Shown:
+    """All pages of this directory, as a scrape sums them. Raises PageError."""
+    for _ in range(_LOOKS_MAX):
+        listed = [path for path in pages.files(pages_dir) if path.suffix == pages.SUFFIX]
+        dead = gone.load(pages_dir)
+        totals, upto = dict(dead.totals), {}
+        try:
+            for path in listed:
+                if path.stem not in dead.writers:
+                    page = pages.read(path)
+                    upto[page.writer] = page.seq
+                    families.merge(totals, families.counters(page.totals))
+        except FileNotFoundError:  # it was retired since: the next gone page holds it
+            continue
+        return Shown(totals, upto, dead.writers)
+    raise PageError(f"pages were retired in each of {_LOOKS_MAX} looks")
+
+
+def ledger_export(tenant: str, held: Held) -> Iterator[Difference]:
+    """The ledger against the CSV that is made of it, which is read as finance would read it."""
+    text = io.StringIO()
+    export.export_csv([Row(tenant, account, tuple(sums)) for account, sums in held.sums.items()], text)
+    rows = csv.DictReader(io.StringIO(text.getvalue()))
+    sums = dict.fromkeys(UNITS, 0)
+    for row in rows:
+        for unit in UNITS:
+            sums[unit] += _pico(row["estimated_usd"]) if unit == "cost_pusd" else int(row[unit])
+    for index, unit in enumerate(UNITS):
+        left = sum(amounts[index] for amounts in held.sums.values())
+        if left != sums[unit]:
+            yield Difference(control.LEDGER_EXPORT, unit, tenant, None, left, sums[unit])
+
+
+def _pico(usd: str) -> int:
+    """A decimal string of 12 places in picodollars."""
+    whole, _, places = usd.partition(".")
+    sign = -1 if whole.startswith("-") else 1
+    return int(whole) * PICO_USD_PER_USD + sign * int(places)
