@@ -175,7 +175,7 @@ class Store:
                 of_writers.setdefault((hour, writer), [0] * len(UNITS))[UNITS.index(unit)] = int(value)
         floor = hour_number(meta["floor"]) if "floor" in meta else 0
         return Held(
-            {writer: Mark.parse(text) for writer, text in marks.items()}, by_account, by_writer, floor
+            {writer: Mark.parse(text) for writer, text in marks.items()}, by_account, of_writers, floor
         )
 
     async def _tenant_hours(self, tenant: str) -> AsyncIterator[int]:

@@ -18,6 +18,7 @@ from metering.metrics import JOURNAL_HEAD_SEQ
 ROOT = pathlib.Path(__file__).parent.parent
 OVERVIEW = ROOT / "grafana" / "overview.json"
 REFERENCE = ROOT / "deploy" / "reference" / "metrics.md"
+RULES = ROOT / "deploy" / "prometheus-rules.yml"
 SECONDS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 QUERIES = [query for panel in generate.PANELS for query in panel.queries]
@@ -69,9 +70,11 @@ def test_a_query_names_metrics_and_labels_that_exist(query: generate.Query) -> N
     assert ("$model" in query.expr) == ("model" in family.labels)
 
 
-def test_every_family_is_drawn() -> None:
-    drawn = {name_of(name) for query in QUERIES for name in re.findall(r"weighbridge_\w+", query.expr)}
-    assert drawn == set(FAMILIES)
+def test_every_family_is_drawn_or_alerted_on() -> None:
+    rules = [rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    shown = [*(query.expr for query in QUERIES), *rules]
+    named = {name_of(name) for expr in shown for name in re.findall(r"weighbridge_\w+", expr)}
+    assert named == {*FAMILIES, *GAUGES_BESIDE}
 
 
 def rows() -> dict[str, list[str]]:

@@ -46,6 +46,20 @@ CASES = [  # alert, a series each minute, fires within an hour?
     ("WeighbridgeLedgerBehind", series("weighbridge_ledger_lag_records", "0x60"), False),
     ("WeighbridgeUnmeteredTokens", series(MADE, "0+100x60"), True),
     ("WeighbridgeUnmeteredTokens", series(MADE, "70000x60"), False),
+    ("WeighbridgeJournalFull", series("weighbridge_journal_full", "0x5 1x60"), True),
+    ("WeighbridgeJournalFull", series("weighbridge_journal_full", "0x60"), False),
+    ("WeighbridgeJournalSlow", series("weighbridge_journal_slow", "1x60"), True),
+    ("WeighbridgeJournalSlow", series("weighbridge_journal_slow", "0x13 1 0x60"), False),
+    (
+        "WeighbridgeJournalUnwritten",
+        series('weighbridge_journal_unwritten_total{kind="tick"}', "0x10 1+1x60"),
+        True,
+    ),
+    (
+        "WeighbridgeJournalUnwritten",
+        series('weighbridge_journal_unwritten_total{kind="tick"}', "7x60"),
+        False,
+    ),
 ]
 
 
