@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check lint lock e2e clients bench soak
+.PHONY: help demo test check lint lock e2e clients bench soak crash
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -41,6 +41,9 @@ bench: $(VENV)/.runtime ## CPU time and latency beside nginx, HAProxy, Envoy and
 
 soak: $(VENV)/.runtime ## An hour of mixed load: memory flat, the loop never late, every call in the journal
 	$(BIN)/python -m tests.bench.soak
+
+crash: $(VENV)/.runtime ## Kills, power cuts, full disks and lost stores under load: nothing lost, doubled or altered (25 minutes)
+	$(BIN)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(if $(MUTANT),--mutant $(MUTANT))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --quiet

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from metering import gone
+from metering import chain, gone, journal, record, salvage
 from metering.ballast import Ballast
-from metering.folder import Directory, Folder
-from metering.journal import Journal
+from metering.folder import Folder
+from metering.journal import Directory, Journal
 from metering.store import Store
 
 LATE_S = 0.2
@@ -73,6 +73,43 @@ def dead_folded_once() -> None:
 def predecessor_not_asked_for() -> None:
     """The store takes a batch whatever came before it."""
     _edit_script(_GAP, "")
+
+
+def mark_not_checked() -> None:
+    """The store takes every batch, those that it has already too."""
+    _edit_script(_DONE, "")
+    _edit_script(_GAP, "")
+
+
+def lost_not_closed() -> None:
+    """A dead writer's directory is closed, and the calls that it left open have no record."""
+    close = salvage.close
+
+    def close_without_lost(pieces: Iterable[chain.Chained | bytes]) -> salvage.Closed:
+        return close(
+            piece._replace(line=None)
+            if isinstance(piece, chain.Chained) and isinstance(piece.line, record.Admitted)
+            else piece
+            for piece in pieces
+        )
+
+    salvage.close = close_without_lost
+
+
+def salvaged_in_place() -> None:
+    """The end of a dead directory is written where it belongs at once, and not put there whole by a rename."""
+
+    def close(directory: Directory) -> journal.Salvaged:
+        closed = salvage.close(chain.walk(directory.segments()))
+        half = len(closed.data) // 2
+        fd = os.open(directory.path / journal.SALVAGE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        for part in (closed.data[:half], closed.data[half:]):
+            os.write(fd, part)
+            os.fsync(fd)
+        os.close(fd)
+        return journal.Salvaged(directory, closed.lost, closed.torn_bytes)
+
+    journal._close = close
 
 
 def gap_counted() -> None:
@@ -181,6 +218,7 @@ def fault_with_a_secret() -> None:
     Upstream.send = send_or_fail
 
 
+_DONE = "if not_below(seq, last_seq) then\n  return {'DONE', mark}\nend\n"
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
 
@@ -203,6 +241,9 @@ MUTATIONS = {
         dead_not_counted,
         dead_folded_once,
         predecessor_not_asked_for,
+        mark_not_checked,
+        lost_not_closed,
+        salvaged_in_place,
         gap_counted,
         disk_broken,
         no_ballast,

@@ -31,6 +31,31 @@ def check(writers: Iterable[Writer], page: Page) -> list[Fault]:
     ]
 
 
+class Ceiling:
+    """How far counters may have come by journals that grow; histograms are left out."""
+
+    def __init__(self) -> None:
+        self._sums: collections.Counter[Sample] = collections.Counter()
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """Take in more lines."""
+        for line in lines:
+            for name, labels, amount in _counted(line):
+                self._sums[_sample(f"weighbridge_{name}", labels)] += amount
+
+    def above(self, page: Page) -> list[Fault]:
+        """Counters of a scrape that came before the lines were read, and that show more than those."""
+        names = {name for name, _ in self._sums}
+        faults = []
+        for sample, shown in page.counters.items():
+            journalled: float = self._sums[sample]
+            if sample[0] == "weighbridge_estimated_cost_usd_total":
+                journalled /= PUSD_PER_USD
+            if sample[0] in names and shown > journalled:
+                faults.append(Fault(Kind.ABOVE, show(sample), f"{shown} shown, {journalled} by the journals"))
+        return faults
+
+
 def _edges(page: Page) -> dict[str, set[str]]:
     """The bounds of each histogram's buckets, as the scrape words them."""
     edges: dict[str, set[str]] = {}

@@ -16,6 +16,9 @@ class Kind(enum.StrEnum):
     LEDGER = "ledger"  # the store is not the sum of the records
     COUNTER_FELL = "counter_fell"
     COUNTER_WRONG = "counter_wrong"  # a counter is not the count of the journal's lines
+    ABOVE = "above"  # at some moment the store or a counter had more than the journals
+    EXPORT = "export"  # a row of an export is not the sum of the records
+    REPLY = "reply"  # the gateway did not come back, or did not end, as it should
 
 
 class Fault(NamedTuple):

@@ -15,6 +15,13 @@ Line = dict[str, Any]
 ZEROS = "0" * 64
 SALVAGE = "salvage.jsonl"
 
+NEEDED = {
+    "start": {"pid", "writer"},
+    "admitted": {"call_id", "model", "request_id", "tenant"},
+    "call": {"call_id", "cost_pusd", "finished_ns", "model", "outcome", "request_id", "tenant", "usage"},
+}
+"""Without one of these a line does not say what its kind says."""
+
 
 @dataclasses.dataclass
 class Writer:
@@ -73,9 +80,11 @@ def read_one(path: pathlib.Path) -> Writer:
         if torn or int(segment.name[:16]) != len(writer.lines) + 1:
             torn += data
         else:
-            torn = _take(writer, data)
+            torn = take(writer, data)
     if salvage.exists():
-        if rest := _take(writer, salvage.read_bytes()):
+        if b"\n" in torn:
+            torn = _refuted(writer, salvage.read_bytes()) + torn
+        if rest := take(writer, salvage.read_bytes()):
             writer.fault(f"{len(rest)} bytes of the salvage do not continue the chain")
         _check_salvage(writer, torn.rstrip(b"\0"))
     elif b"\n" in torn:
@@ -85,8 +94,8 @@ def read_one(path: pathlib.Path) -> Writer:
     return writer
 
 
-def _take(writer: Writer, data: bytes) -> bytes:
-    """Read lines as long as they continue the chain; what is left is returned."""
+def take(writer: Writer, data: bytes) -> bytes:
+    """Read more lines of a writer as long as they continue the chain; what is left is returned."""
     while (end := data.find(b"\n")) >= 0:
         raw = data[:end]
         line = _line(raw)
@@ -101,12 +110,26 @@ def _take(writer: Writer, data: bytes) -> bytes:
     return data
 
 
+def _refuted(writer: Writer, salvage: bytes) -> bytes:
+    """The last line, if a whole one behind it does not continue it and the salvage did not take it for a line either.
+
+    A line is proven by the one behind it. One that was altered may still read as JSON, and not as its kind.
+    """
+    first = _line(salvage.partition(b"\n")[0])
+    if not writer.lines or first is None or first.get("seq") != len(writer.lines):
+        return b""
+    writer.leaves.pop()
+    return encode(writer.lines.pop()) + b"\n"
+
+
 def _line(raw: bytes) -> Line | None:
     try:
         line = json.loads(raw, parse_float=_no_float)
     except ValueError:
         return None
-    return line if isinstance(line, dict) else None
+    if not isinstance(line, dict) or not line.keys() >= NEEDED.get(line.get("kind", ""), set()):
+        return None
+    return line
 
 
 def _no_float(text: str) -> float:

@@ -78,6 +78,15 @@ def check(journalled: Ledger, held: Ledger) -> list[Fault]:
     ]
 
 
+def above(journalled: Ledger, held: Ledger) -> list[Fault]:
+    """Balances of a store, read before the journals were, that have more than those."""
+    return [
+        Fault(Kind.ABOVE, name, f"{value} in the store, {journalled.balances.get(name, 0)} by the journals")
+        for name, value in sorted(held.balances.items())
+        if value > journalled.balances.get(name, 0)
+    ]
+
+
 def difference_pusd(journalled: Ledger, held: Ledger) -> int:
     """How far the sums of money are apart, over all accounts."""
     names = {

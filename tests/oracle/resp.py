@@ -16,12 +16,12 @@ class RespError(Exception):
 class Connection:
     """A connection to a store on a unix socket. url: `unix:///path`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, answer_s_max: float = ANSWER_S_MAX) -> None:
         """Raises OSError."""
         parts = urllib.parse.urlsplit(url)
         assert parts.scheme == "unix", url
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWER_S_MAX)
+        self._socket.settimeout(answer_s_max)
         try:
             self._socket.connect(urllib.parse.unquote(parts.path))
         except OSError:

@@ -56,18 +56,18 @@ class Gateway:
         self._env = env
         self.process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, **env: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "gateway.cli", "serve", "-c", str(self.config_file)],
-                cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT), **self._env},
+                cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT), **self._env, **env},
                 start_new_session=True,
             )  # fmt: skip
 
-    def restart(self) -> None:
-        """Start it again after its end."""
+    def restart(self, **env: str) -> None:
+        """Start it again after its end. env: for this start only."""
         assert self.process.poll() is not None
-        self.process = self._start()
+        self.process = self._start(**env)
 
     def wait_ready(self) -> None:
         """Until /readyz says 200."""

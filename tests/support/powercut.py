@@ -60,8 +60,21 @@ class PowerCut:
         """To be added to the environment of each process; goes together with that of tests/support/mutants.py."""
         return {"PYTHONPATH": f"{_ROOT / 'tests' / 'mutants'}{os.pathsep}{_ROOT}", LOG: str(self.log)}
 
+    def durable_bytes(self, path: pathlib.Path) -> int:
+        """How much of a file a power cut now would leave."""
+        lengths, _ = self._noted()
+        with _opened(path) as fd:
+            return min(os.fstat(fd).st_size, lengths.get(_node(fd), 0))
+
     def cut(self, rng: random.Random | None = None) -> Cut:
         """Leave of the tree what a power cut would. Every process that writes there has been killed."""
+        taken = _Taken(*self._noted(), rng)
+        taken.directory(self.tree)
+        self._all_is_durable()
+        return Cut(taken.bytes, [str(pathlib.Path(name).relative_to(self.tree)) for name in taken.names])
+
+    def _noted(self) -> tuple[dict[Node, int], dict[Node, dict[str, Node]]]:
+        """Synced lengths of files, and synced names of directories."""
         lengths: dict[Node, int] = {}
         names: dict[Node, dict[str, Node]] = {}
         for line in self.log.read_text().splitlines():
@@ -71,10 +84,7 @@ class PowerCut:
                 lengths[node] = entry["bytes"]
             else:
                 names[node] = {name: Node(*below) for name, below in entry["names"].items()}
-        taken = _Taken(lengths, names, rng)
-        taken.directory(self.tree)
-        self._all_is_durable()
-        return Cut(taken.bytes, [str(pathlib.Path(name).relative_to(self.tree)) for name in taken.names])
+        return lengths, names
 
     def _all_is_durable(self) -> None:
         entries = []

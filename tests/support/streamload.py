@@ -10,7 +10,7 @@ import dataclasses
 import json
 import random
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 ANSWER_S_MAX = 60.0
@@ -67,16 +67,23 @@ class Target:
     model: str
 
 
+Draw = Callable[[random.Random, str, Target], tuple[Entry, bytes]]
+"""Draws the request of this id: its log entry and its body."""
+
+
 class Load:
     """Clients that ask again and again from `start` until `finish`."""
 
-    def __init__(self, target: Target, clients: int, seed: int, name: str) -> None:
-        """name: begins every request id of this load."""
+    def __init__(
+        self, target: Target, clients: int, seed: int, name: str, *, draw: Draw | None = None
+    ) -> None:
+        """name: begins every request id of this load. draw: default: mostly streams, of all lengths."""
         self.entries: list[Entry] = []
         self._target = target
         self._clients = clients
         self._seed = seed
         self._name = name
+        self._draw = draw or _ask
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run()), name=f"load-{name}", daemon=True
@@ -111,7 +118,7 @@ class Load:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             asked += 1
-            entry, body = _ask(rng, f"{self._name}-{number}-{asked}", self._target)
+            entry, body = self._draw(rng, f"{self._name}-{number}-{asked}", self._target)
             self.entries.append(entry)
             try:
                 async with asyncio.timeout(ANSWER_S_MAX):

@@ -69,6 +69,19 @@ def test_what_was_not_synced_is_gone(tmp_path: pathlib.Path) -> None:
     assert cut.bytes == len(", and more") + len(" and more") + len("12345")
 
 
+def test_how_much_of_a_file_is_durable_is_known_before_the_cut(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tree").mkdir()
+    power = PowerCut(tmp_path / "tree", tmp_path / "synced.log")
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(power.tree)],
+        env=os.environ | power.environment,
+        cwd=ROOT,
+        check=False,
+    )
+    known = {name: power.durable_bytes(power.tree / name) for name in ("old", "deep/synced", "deep/unnamed")}
+    assert known == {"old": 0, "deep/synced": len("durable"), "deep/unnamed": 1}
+
+
 def test_after_a_cut_all_that_is_left_is_durable(tmp_path: pathlib.Path) -> None:
     tree, _ = run(tmp_path)
     power = PowerCut(tree, tmp_path / "synced.log")
