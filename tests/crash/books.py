@@ -29,12 +29,19 @@ LATE_S_MAX = 1.0
 class Books:
     """A bed's logs, journals, store and counters. excused: ids of calls that a disk, and nobody else, has lost.
 
-    unsynced_s_max: between two syncs of a journal. A look compares store and counters with the journals, five times a second, from a thread: none may be above. `still`
-    keeps that off while journals are changed from outside.
+    unsynced_s_max: between two syncs of a journal.
+
+    A look compares store and counters with the journals, five times a second, from a thread: none may be above.
+    `still` keeps that off while journals are changed from outside.
     """
 
     def __init__(
-        self, front: Gateway, store_url: str, clients: pathlib.Path, backends: pathlib.Path, unsynced_s_max: float
+        self,
+        front: Gateway,
+        store_url: str,
+        clients: pathlib.Path,
+        backends: pathlib.Path,
+        unsynced_s_max: float,
     ) -> None:
         self.clients = Clients(clients)
         self.backends = Backends(backends)

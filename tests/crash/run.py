@@ -71,9 +71,7 @@ class Run:
             self._difference_pusd += bed.books.difference_pusd()
             self._outcomes.update(line["outcome"] for line in calls(bed.books.writers()))
             if self._keep and len(self.faults) > before:
-                shutil.copytree(
-                    directory, self._keep / str(self._beds), ignore=shutil.ignore_patterns("*.sock")
-                )
+                shutil.copytree(directory, self._keep / f"{self._seed}-{self._beds}")
         shutil.rmtree(directory)
 
     def _round(self, bed: Bed, each: Round) -> None:
