@@ -36,7 +36,7 @@ from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
 from gateway.config_last import ConfigLast
-from gateway.config_load import backend_keys, instances_csv
+from gateway.config_load import backend_keys, instances_csv, signing_keys
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
 from gateway.kept import KeptResponses
@@ -47,9 +47,11 @@ from gateway.queueing import Seats, share
 from gateway.relay import Services
 from gateway.routing import Target
 from gateway.targets import ServedModel, Targets, Tier
+from metering import endnotes
 from metering import journal as journals
 from metering.journal import Journal
 from metering.logs import log
+from metering.notary import Notary
 from metering.pages import Page
 from metering.pricing import Unpriced, explain
 from metering.record import Host, Identity
@@ -202,9 +204,11 @@ async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Book
     store = Store(worker.redis_url)
     stack.push_async_callback(store.close)
     shipper = Shipper(store, journals.Directory(journal.path), on_behind=worker.behind)
+    keys = signing_keys(config.state_dir, config.journal.signing_key_file)
     recorder = Recorder(
         journal,
         (page, shipper, AttemptLog()),
+        Notary(writer, keys.signer(keys.load())),
         loop=asyncio.get_running_loop(),
         clock=time.time_ns,
         bytes_max=config.journal.bytes_max,
@@ -217,6 +221,7 @@ async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Book
     changes = last.changes(config) if worker.index == 0 else []  # one worker tells of a start, not each
     await recorder.start(
         config_digest=cfg.digest(config),
+        ended=endnotes.ended(journal.path.parent),
         pid=os.getpid(),
         version=importlib.metadata.version("weighbridge"),
         worker=worker.index,

@@ -1,6 +1,6 @@
 """Who looks after the journals of dead writers: closed, counted, and folded into the ledger.
 
-    a directory whose writer died ─▶ salvaged ─▶ in the `gone` page ─▶ in the store
+    a directory whose writer died ─▶ salvaged ─▶ signed ─▶ in the `gone` page ─▶ in the store
 
 In a thread of the supervisor, never on a worker's loop. It goes round each 30 s, at once when it is
 poked (a worker died, or saw a mark fall behind), and when it has a new connection to the store: that
@@ -14,7 +14,11 @@ import threading
 import time
 
 from metering import gone, journal
+from metering.chain import Broken
+from metering.checkpoint import Signer
+from metering.endnotes import Ends
 from metering.folder import Folder
+from metering.keys import Keys
 from metering.logs import log
 from metering.store import Store, StoreUnavailable
 
@@ -27,9 +31,11 @@ logger = logging.getLogger("weighbridge.caretaker")
 class Caretaker:
     """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory."""
 
-    def __init__(self, state_dir: pathlib.Path, redis_url: str) -> None:
-        """Raises ValueError if the store can't be at `redis_url`."""
+    def __init__(self, state_dir: pathlib.Path, redis_url: str, keys: Keys) -> None:
+        """Raises ValueError if the store can't be at `redis_url`. keys: with one to sign with."""
         self._journals = state_dir / "journal"
+        self._keys = keys
+        self._ends = Ends(self._journals)
         self._pages = state_dir / "pages"
         self._store = Store(redis_url)
         self._folder = Folder(self._store)
@@ -40,9 +46,9 @@ class Caretaker:
         self._thread = threading.Thread(target=self._run, name="caretaker", daemon=True)
 
     def tidy(self) -> None:
-        """Close directories of dead writers, and take what they counted into the gone page. Raises OSError.
+        """Close directories of dead writers, sign their ends, and take what they counted into the gone page.
 
-        To be called once before the first worker starts; from `start` on the thread does it.
+        To be called once before the first worker starts; from `start` on the thread does it. Raises OSError.
         """
         for salvaged in journal.salvage_dead(self._journals):
             log(
@@ -53,7 +59,13 @@ class Caretaker:
                 calls_lost=salvaged.lost,
                 torn_bytes=salvaged.torn_bytes,
             )
+        for signed in self._ends.sign(self._signer, time.time_ns()):
+            if isinstance(signed, Broken):
+                log(logger, logging.ERROR, "journal not signed", reason=str(signed))
         gone.retire(self._pages, self._journals)
+
+    def _signer(self) -> Signer:
+        return self._keys.signer(self._keys.load())
 
     def start(self) -> None:
         """Start the thread."""

@@ -16,6 +16,7 @@ from gateway import config_check, pricing_config
 from gateway.config import LISTEN_DEFAULT, Config, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
+from metering.keys import Keys
 
 DEFAULT_FILE = "weighbridge.yaml"
 PREFIX = "WEIGHBRIDGE_"
@@ -174,6 +175,11 @@ def redis_url(redis: Redis) -> str | None:
     if wrong_ca:
         raise ConfigErrors([Mistake(redis.ca_file, 0, "redis.ca_file", wrong_ca)])
     return url + ("&" if "?" in url else "?") + "ssl_ca_certs=" + urllib.parse.quote(redis.ca_file, safe="/")
+
+
+def signing_keys(state_dir: str, signing_key_file: str | None) -> Keys:
+    """The keys that sign the journals of a state directory. signing_key_file: journal.signing_key_file."""
+    return Keys(pathlib.Path(state_dir), pathlib.Path(signing_key_file) if signing_key_file else None)
 
 
 def backend_keys(config: Config) -> dict[str, str]:

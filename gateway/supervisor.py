@@ -26,7 +26,7 @@ import msgspec
 from gateway import logs
 from gateway.caretaker import Caretaker
 from gateway.config import Config, Redis, host_and_port, to_json
-from gateway.config_load import redis_url
+from gateway.config_load import redis_url, signing_keys
 from gateway.control import Behind, ControlError, Ready
 from gateway.desk import Desk
 from gateway.signals import ENDING, Signals
@@ -99,7 +99,12 @@ def _run(
     if url is None:
         store = stack.enter_context(contextlib.closing(_store(state_dir)))
         url = store.url
-    caretaker = Caretaker(state_dir, url)
+    keys = signing_keys(config.state_dir, config.journal.signing_key_file)
+    try:
+        keys.ensure(time.time_ns())
+    except OSError as error:
+        raise StartError(f"no key to sign the journal with: {_reason(error)}", code=EXIT_FAILED) from error
+    caretaker = Caretaker(state_dir, url, keys)
     resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
     try:
         caretaker.tidy()

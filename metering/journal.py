@@ -7,6 +7,7 @@
         0000000000000001.jsonl.zst     a segment; its name is the seq of its first line (metering/segments.py)
         0000000000004711.jsonl
         salvage.jsonl                  the end, if the writer died: put there whole, by a rename
+        end.note                       all of it signed (metering/endnotes.py)
 
 A directory is never appended to after its writer's end. Lines and chain: metering/chain.py.
 """
@@ -102,19 +103,19 @@ class Journal:
             raise
         return journal
 
-    def write(self, data: bytes, first_seq: int, hour: int) -> None:
+    def write(self, data: bytes, first_seq: int, hour: int | None) -> None:
         """Append whole lines by one write().
 
         first_seq: of the first of these lines; hour: hours since 1970 (UTC), now. A new segment is
-        begun when the hour is past that of the segment's first line, or when these lines would take
-        it above its size. A turn is not cut: a turn longer than a segment makes a longer segment.
+        begun for them if this one `is_full`; None: they are the last ones of this one. A turn is not cut:
+        a segment is longer than its size by the rest of a turn.
         Raises DiskFull, also for a short write, and OSError; nothing of these lines is then left in the
         file, unless taking them back fails as well.
         """
         assert not self.dead
         assert data.endswith(b"\n")
         try:
-            if self._segment_bytes and self._is_full(len(data), hour):
+            if hour is not None and self.is_full(hour):
                 self._rotate(first_seq)
             if self._hour is None:
                 self._hour = hour
@@ -131,9 +132,11 @@ class Journal:
         self._segment_bytes += written
         self.bytes += written
 
-    def _is_full(self, more_bytes: int, hour: int) -> bool:
-        assert self._hour is not None
-        return hour > self._hour or self._segment_bytes + more_bytes > self._segment_bytes_max
+    def is_full(self, hour: int) -> bool:
+        """Will a write at this hour begin a new segment? This one is at its size, or of an hour that is past."""
+        if self._hour is None:
+            return False
+        return hour > self._hour or self._segment_bytes >= self._segment_bytes_max
 
     def _take_back(self) -> bool:
         try:
@@ -342,7 +345,7 @@ def salvage_dead(root: pathlib.Path) -> list[Salvaged]:
     for directory in directories(root):
         if directory.closed_by_salvage:
             continue
-        with _lock_if_free(directory.path / LOCK) as locked:
+        with lock_if_free(directory.path / LOCK) as locked:
             if locked:
                 (directory.path / ballast.NAME).unlink(
                     missing_ok=True
@@ -373,7 +376,8 @@ def _close(directory: Directory) -> Salvaged:
 
 
 @contextlib.contextmanager
-def _lock_if_free(path: pathlib.Path) -> Iterator[bool]:
+def lock_if_free(path: pathlib.Path) -> Iterator[bool]:
+    """Hold the lock of a writer's directory; False: its writer, or another caretaker, has it. Raises OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

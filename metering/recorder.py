@@ -12,6 +12,9 @@ are longer, and still one at a time. What makes lines durable runs in a thread, 
 `synced_seq` says up to where. With `fsync: always` a thread writes each turn and syncs it, and only
 then those who wait are let go; what comes meanwhile is the next turn: one sync for all of it.
 
+What has been written is signed by a `checkpoint` line, the first one of its turn: after CHECKPOINT_LINES,
+at each tick, before a segment ends (it is then the segment's last line), and before the `stop`.
+
 On a full disk records are written into room that was kept for them (metering/ballast.py), and no call is
 admitted until the disk has room again.
 
@@ -28,21 +31,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from metering import chain, turns
+from metering import chain, endnotes, turns
 from metering.ballast import BASE_BYTES, START_BYTES, bytes_for
+from metering.checkpoint import Signer
 from metering.journal import DiskFull, Journal, tree_bytes
 from metering.logs import log
+from metering.notary import Notary, Signed
 from metering.record import (
     RECORD_BYTES_MAX,
     Admitted,
     CallRecord,
+    Ended,
     Line,
     Refused,
     Start,
     Stop,
     Tick,
 )
-from metering.turns import Entry, Note, Turn
+from metering.turns import Checkpointing, Entry, Note, Turn
 from metering.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 
 T = TypeVar("T")
@@ -50,6 +56,7 @@ T = TypeVar("T")
 logger = logging.getLogger("weighbridge.recorder")
 
 TICK_NS = 60 * NS_PER_S
+CHECKPOINT_LINES = 1_000
 OS_SYNC_INTERVAL_MS = 1_000
 """How often `fsync: os` syncs all the same: the ledger is sent only what is durable."""
 SCAN_INTERVAL_S = 1.0
@@ -96,6 +103,7 @@ class _Told(Note):
 class Recorder:
     """One writer's journal as the event loop sees it. All methods on the loop's thread.
 
+    notary: signs for this writer; it has seen no line.
     clock: wall clock in nanoseconds since 1970 (UTC).
     bytes_max: for all files under the journal's root, all writers together.
     unwritten: called with the kind of each line that found no room and was left out.
@@ -107,6 +115,7 @@ class Recorder:
         self,
         journal: Journal,
         folds: Sequence[Fold],
+        notary: Notary,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], int],
@@ -124,6 +133,9 @@ class Recorder:
         self.full = False  # the disk: nothing is admitted until it has room again
         self._journal = journal
         self._folds = tuple(folds)
+        self._notary = notary
+        self._to_sign = False  # what is unsigned, in the next turn
+        self._on_checkpoint: list[Callable[[Signed], None]] = []
         self._loop = loop
         self._clock = clock
         self._bytes_max = bytes_max
@@ -200,12 +212,54 @@ class Recorder:
         """Have `callback(synced_seq)` called on the loop each time that more lines are durable."""
         self._on_synced.append(callback)
 
+    def on_checkpoint(self, callback: Callable[[Signed], None]) -> None:
+        """Have `callback` called on the loop with each checkpoint once its line is written, and with the last note.
+
+        What it signs may not be durable yet.
+        """
+        self._on_checkpoint.append(callback)
+
+    def change_key(self, signer: Signer, make: Callable[[int, str], Line], *, at_once: bool) -> None:
+        """Sign with another key from now on. make: the line that says so, as for `note`.
+
+        at_once: or else the old key signs one more checkpoint, which holds that line.
+        """
+
+        def written() -> None:
+            self._notary.succeed(signer, at_once=at_once)
+            self._to_sign = True
+            if not self._entries:
+                self._loop.call_soon(self._flush)
+
+        self.append(Note(make, written))
+
     # One turn
 
     def _flush(self) -> None:
-        if self._turn is not None:  # the next turn follows it
+        if self._turn is not None or self.dead is not None:  # the next turn follows this one, or none does
             return
-        turn = self._make_turn()
+        if not self._entries and not self._to_sign:  # somebody flushed what this flush was scheduled for
+            return
+        hour = self._clock() // NS_PER_HOUR
+        if self._notary.unsigned > 0 and self._journal.is_full(hour):
+            self._put(self._make_turn([self._checkpoint()], hour=None))
+            if self._turn is not None or self.dead is not None:
+                return
+        entries, self._entries = self._entries, []
+        if self._notary.unsigned > 0 and (self._to_sign or self._notary.unsigned >= CHECKPOINT_LINES):
+            entries.insert(0, self._checkpoint())
+        self._to_sign = False
+        self._put(self._make_turn(entries, hour))
+
+    def _checkpoint(self) -> Entry:
+        return Checkpointing(self._notary, self._clock, self._checkpointed)
+
+    def _checkpointed(self, signed: Signed) -> None:
+        for callback in self._on_checkpoint:
+            self._call(callback, signed)
+
+    def _put(self, turn: Turn) -> None:
+        """Write a turn, or have a thread do it."""
         if self.full:
             turn = self._cut_down(turn, OSError(errno.ENOSPC, "the disk is full"))
         if turn.data and (self.slow or self._always):
@@ -225,8 +279,7 @@ class Recorder:
                 self._judge(took_ns)
         self._end_turn(turn)
 
-    def _make_turn(self) -> Turn:
-        entries, self._entries = self._entries, []
+    def _make_turn(self, entries: Sequence[Entry], hour: int | None) -> Turn:
         seq, leaf = self.seq, self._leaf
         lines: list[tuple[Line, int, str]] = []
         owners: list[Entry] = []
@@ -251,12 +304,12 @@ class Recorder:
             chunks.append(data)
             lines.append((line, seq, leaf))
             owners.append(entry)
-        return Turn(lines, owners, waiting, b"".join(chunks))
+        return Turn(lines, owners, waiting, b"".join(chunks), hour)
 
     def _write_turn(self, turn: Turn) -> int:
         """Write it, on the loop or in a thread; returns how long that took, in ns. Raises OSError."""
         began_ns = time.monotonic_ns()
-        self._journal.write(turn.data, turn.lines[0][1], self._clock() // NS_PER_HOUR)
+        self._journal.write(turn.data, turn.lines[0][1], turn.hour)
         took_ns = time.monotonic_ns() - began_ns
         if self._always:
             self._journal.sync_work()()
@@ -269,7 +322,7 @@ class Recorder:
         error = self.dead or done.exception()  # after a failed sync nobody knows what the disk holds
         if isinstance(error, DiskFull):
             self._end_full(turn, error)
-            if self._entries:
+            if self._entries or self._to_sign:
                 self._loop.call_soon(self._flush)
             return
         if isinstance(error, OSError):
@@ -278,7 +331,7 @@ class Recorder:
         assert error is None, error
         self._judge(done.result())
         self._end_turn(turn)
-        if self._entries:
+        if self._entries or self._to_sign:
             self._loop.call_soon(self._flush)
 
     def _judge(self, took_ns: int) -> None:
@@ -300,6 +353,7 @@ class Recorder:
         """
         if turn.lines:
             _, self.seq, self._leaf = turn.lines[-1]
+            self._notary.add([leaf for _, _, leaf in turn.lines])
             if self._always:
                 self.synced_seq = self.seq
         for entry in turn.waiting:
@@ -499,6 +553,7 @@ class Recorder:
         self,
         *,
         config_digest: str,
+        ended: tuple[Ended, ...],
         pid: int,
         version: str,
         worker: int,
@@ -510,6 +565,7 @@ class Recorder:
             return Start(
                 at_ns=self._clock(),
                 config_digest=config_digest,
+                ended=ended,
                 pid=pid,
                 prev=prev,
                 seq=seq,
@@ -540,6 +596,7 @@ class Recorder:
         if early_ns > 0:
             self._timers["tick"] = self._loop.call_later(early_ns / NS_PER_S, self._tick, due_ns)
             return
+        self._to_sign = True  # within a minute a line is signed; in a new hour the tick begins a segment
         self.note(self._make_tick)
         self._schedule_tick()
 
@@ -553,7 +610,7 @@ class Recorder:
         )
 
     async def stop(self) -> None:
-        """Write what is under way, then the `stop` line; sync; let go of the directory.
+        """Write what is under way, then the `stop` line; sync; sign the whole; let go of the directory.
 
         With calls still open there is no `stop` line: the directory is then left to the salvage,
         which writes their records. Raises nothing: a failed journal has told `on_dead`.
@@ -566,15 +623,30 @@ class Recorder:
             await self._sync_all()
             await self._flush_all()
             if not self._open:
+                self._to_sign = True
                 self.note(lambda seq, prev: Stop(at_ns=self._clock(), prev=prev, reason="shutdown", seq=seq))
                 await self._flush_all()
             await self._sync_all()
+            if not self._open:
+                await self._sign_end()
         if self.dead is None:
             self._end(OSError(errno.ESHUTDOWN, "the journal is closed"))
         if self._threads_work:
             await asyncio.wait(self._threads_work)
         self._threads.shutdown()
         self._journal.close()
+
+    async def _sign_end(self) -> None:
+        """Leave the note that ends the directory; where that fails, a caretaker leaves one."""
+        signed = self._notary.end(self._clock())
+        done = self._in_thread(
+            functools.partial(endnotes.write, self._journal.path, signed.note), lambda _: None
+        )
+        await asyncio.wait([done])
+        if (error := done.exception()) is not None:
+            log(logger, logging.ERROR, "end of the journal not signed", error=str(error))
+            return
+        self._checkpointed(signed)
 
     async def _flush_all(self) -> None:
         while self._entries or self._write is not None:

@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from metering import chain
-from metering.record import Admitted, Line, Refused, Tick
+from metering.notary import Notary, Signed
+from metering.record import Admitted, Checkpoint, Line, Refused, Tick
 
 
 class Entry(Protocol):
@@ -23,13 +24,39 @@ class Entry(Protocol):
 
 
 class Note:
-    """A line that nobody waits for."""
+    """A line that nobody waits for. written: called once it is in the file."""
 
-    def __init__(self, line: Callable[[int, str], Line]) -> None:
+    def __init__(self, line: Callable[[int, str], Line], written: Callable[[], None] = lambda: None) -> None:
         self.line = line
+        self._written = written
 
     def written(self) -> None:
+        self._written()
+
+    def failed(self, error: OSError) -> None:
         pass
+
+
+class Checkpointing:
+    """The checkpoint of all lines that are written when it is made. It must be the first line of its turn."""
+
+    def __init__(
+        self, notary: Notary, clock: Callable[[], int], on_written: Callable[[Signed], None]
+    ) -> None:
+        self._notary = notary
+        self._clock = clock
+        self._on_written = on_written
+        self._signed: Signed | None = None
+
+    def line(self, seq: int, prev: str) -> Line:
+        assert seq == self._notary.size + 1
+        at_ns = self._clock()
+        self._signed = self._notary.checkpoint(at_ns)
+        return Checkpoint(at_ns=at_ns, note=self._signed.note, prev=prev, seq=seq)
+
+    def written(self) -> None:
+        assert self._signed is not None
+        self._on_written(self._signed)
 
     def failed(self, error: OSError) -> None:
         pass
@@ -39,12 +66,14 @@ class Turn(NamedTuple):
     """What one flush writes. lines: each with its seq and leaf; waiting: who is told; data: the lines' bytes.
 
     entries: for each of the lines, whose it is. Of `waiting` some may have no line: a refusal that found no room.
+    hour: since 1970 (UTC); None: these are a segment's last lines.
     """
 
     lines: list[tuple[Line, int, str]]
     entries: list[Entry]
     waiting: list[Entry]
     data: bytes
+    hour: int | None
 
 
 class Essential(NamedTuple):
@@ -79,7 +108,7 @@ def essential(turn: Turn, seq: int, leaf: str) -> Essential:
             entries.append(entry)
             chunks.append(data)
     waiting = without(turn.waiting, not_admitted)
-    return Essential(Turn(lines, entries, waiting, b"".join(chunks)), not_admitted, left_out)
+    return Essential(Turn(lines, entries, waiting, b"".join(chunks), turn.hour), not_admitted, left_out)
 
 
 def without(entries: Iterable[Entry], these: Iterable[Entry]) -> list[Entry]:

@@ -91,8 +91,10 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.families",
     "metering.findings",
     "metering.inspection",
+    "metering.keyring",
     "metering.ledger",
     "metering.merkle",
+    "metering.notary",
     "metering.notebook",
     "metering.pricing",
     "metering.record",
@@ -110,7 +112,7 @@ IMPURE_IMPORTS = {
     "subprocess", "threading", "time", "uvicorn",
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
-    "cryptography": {"metering.checkpoint"},
+    "cryptography": {"metering.checkpoint", "metering.keys"},
     "duckdb": {"metering.facts"},
     "hiredis": set(),
     "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},

@@ -8,7 +8,7 @@ import pytest
 from gateway import caretaker
 from gateway.caretaker import Caretaker
 from metering.journal import Directory
-from tests.support import journals
+from tests.support import journals, signing
 from tests.support.gateway import eventually
 
 
@@ -43,7 +43,7 @@ class FaultyFolder:
 def test_a_fault_in_one_round_is_logged_and_the_next_one_comes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store")
+    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store", signing.keys(tmp_path))
     folder = FaultyFolder()
     monkeypatch.setattr(keeper, "_folder", folder)
     keeper.start()
@@ -60,7 +60,7 @@ def test_a_poke_just_as_the_wait_gives_up_is_heard(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(caretaker, "PING_S", 0.01)
-    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store")
+    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store", signing.keys(tmp_path))
     poked = PokedAsTheWaitGivesUp()
     monkeypatch.setattr(keeper, "_poked", poked)
     keeper.start()

@@ -14,7 +14,7 @@ from metering.embedded import Embedded
 from metering.journal import directories
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
-from tests.support import lines, writers
+from tests.support import lines, signing, writers
 from tests.support.gateway import eventually
 
 pytestmark = pytest.mark.integration
@@ -32,7 +32,7 @@ def caretaker(tmp_path: pathlib.Path, store: Embedded) -> Iterator[Caretaker]:
     """Of a state directory with three dead writers' journals, at work."""
     for seed in range(3):
         dead_writer(tmp_path, seed)
-    one = Caretaker(tmp_path, store.url)
+    one = Caretaker(tmp_path, store.url, signing.keys(tmp_path))
     one.tidy()
     one.start()
     yield one

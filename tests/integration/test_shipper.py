@@ -18,7 +18,7 @@ from metering.record import CallRecord, Line
 from metering.recorder import Recorder
 from metering.shipper import Shipper
 from metering.store import Store, StoreUnavailable
-from tests.support import journals
+from tests.support import journals, signing
 from tests.support.ledgers import Sums, is_above
 from tests.support.valkey import Valkey
 
@@ -88,6 +88,7 @@ class Site:
         self.recorder = Recorder(
             self.journal,
             (self.shipper, self.law),
+            signing.notary(writer),
             loop=loop,
             clock=lambda: journals.AT_NS,
             bytes_max=1_000_000_000,
@@ -130,7 +131,7 @@ class Site:
         return not self.folding and self.shipper.lag() == 0 and held(self.url) == self.law.sums
 
     async def __aenter__(self) -> "Site":
-        await self.recorder.start(config_digest="sha256:0", pid=1, version="0", worker=0)
+        await self.recorder.start(config_digest="sha256:0", ended=(), pid=1, version="0", worker=0)
         await self.shipper.__aenter__()
         self.on_behind()
         return self

@@ -15,7 +15,7 @@ from metering.journal import Directory, Journal, salvage_dead
 from metering.record import Line
 from metering.recorder import Recorder
 from metering.units import NS_PER_HOUR, NS_PER_S
-from tests.support import journals
+from tests.support import journals, signing
 from tests.support.journals import AT_NS, WRITER, Make
 
 DEADLINE_S = 20
@@ -97,6 +97,7 @@ class World:
         self.recorder = Recorder(
             self.journal,
             [self.fold],
+            signing.notary(WRITER),
             loop=loop,
             clock=lambda: self.now_ns,
             on_dead=self._on_dead,
@@ -117,7 +118,7 @@ class World:
                 await asyncio.sleep(0.001)
 
     async def start(self) -> None:
-        await self.recorder.start(config_digest="sha256:0", pid=1, version="0", worker=0)
+        await self.recorder.start(config_digest="sha256:0", ended=(), pid=1, version="0", worker=0)
 
     def segment(self) -> pathlib.Path:
         return self.directory().segment_paths()[-1][1]
@@ -160,7 +161,7 @@ def test_the_start_line_is_durable_before_the_first_call(tmp_path: pathlib.Path)
         async with world(tmp_path, fsync_interval_ms=3_600_000) as w:
             assert (w.recorder.seq, w.recorder.synced_seq, w.synced) == (1, 1, [1])
             assert [line.kind for line, _, _ in w.directory().records()] == ["start"]
-        assert [line.kind for line, _, _ in w.directory().records()] == ["start", "stop"]
+        assert [line.kind for line, _, _ in w.directory().records()] == ["start", "checkpoint", "stop"]
         assert w.directory().complete
         assert salvage_dead(tmp_path) == []
         assert (w.died, w.reports) == ([], [])
@@ -357,9 +358,9 @@ def test_lines_in_a_rotated_segment_are_durable_too(tmp_path: pathlib.Path) -> N
             for _ in range(3):
                 w.now_ns += NS_PER_HOUR
                 await w.append_all(journals.tick())
-            await w.until(lambda: w.recorder.synced_seq == 4)
+            await w.until(lambda: w.recorder.synced_seq == 7)
         assert len(w.directory().segment_paths()) == 4
-        assert len(list(w.directory().records())) == 5
+        assert len(list(w.directory().records())) == 9
 
     run(scenario)
 
@@ -625,7 +626,7 @@ def test_stop_waits_for_the_thread_that_writes(tmp_path: pathlib.Path) -> None:
             await stopping
             assert waiter.seen == ["written"]
         assert w.directory().complete
-        assert w.recorder.seq == 4
+        assert w.recorder.seq == 5
 
     run(scenario)
 
@@ -694,8 +695,9 @@ def test_stop_writes_what_is_under_way_and_what_that_releases(tmp_path: pathlib.
         await w.start()
         w.append(journals.admitted("a"), lambda: [w.append(journals.call("a"))][1:])
         await w.recorder.stop()
-        assert [line.kind for line, _, _ in w.directory().records()] == ["start", "admitted", "call", "stop"]
-        assert w.recorder.synced_seq == w.recorder.seq == 4
+        kinds = [line.kind for line, _, _ in w.directory().records()]
+        assert kinds == ["start", "admitted", "call", "checkpoint", "stop"]
+        assert w.recorder.synced_seq == w.recorder.seq == 5
         assert not w.recorder.has_room()
         after = w.append(journals.tick())
         await turn()
@@ -877,7 +879,7 @@ def test_a_tick_comes_at_the_full_minute_and_never_before(tmp_path: pathlib.Path
         await turn()
         assert w.recorder.seq == 3, "it waits for the rest"
         w.now_ns = due_ns + 1
-        await w.until(lambda: w.recorder.seq == 4)
+        await w.until(lambda: w.recorder.seq == 5)
         tick = [*w.directory().records()][-1][0]
         assert isinstance(tick, record.Tick)
         assert (tick.at_ns, tick.open_calls, tick.oldest_admitted_ns) == (due_ns + 1, 2, AT_NS + 5)

@@ -222,7 +222,7 @@ def test_essential_lines_are_chained_anew() -> None:
     made = [journals.admitted("x"), journals.call("a"), journals.refused(), journals.call("b")]
     lines = [(make(seq, "0" * 64), seq, "") for seq, make in enumerate(made, 8)]
     owners: list[Any] = [object() for _ in lines]
-    kept = recorder.turns.essential(recorder.turns.Turn(lines, owners, owners, b""), 7, "f" * 64)
+    kept = recorder.turns.essential(recorder.turns.Turn(lines, owners, owners, b"", 0), 7, "f" * 64)
     assert [(line.seq, seq) for line, seq, _ in kept.turn.lines] == [(8, 8), (9, 9)]
     assert kept.turn.lines[0][0].prev == "f" * 64
     assert kept.turn.lines[1][0].prev == kept.turn.lines[0][2]

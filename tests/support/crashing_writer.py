@@ -19,7 +19,7 @@ from metering.journal import Journal, new_writer_id
 from metering.record import Line
 from metering.recorder import Recorder
 from metering.turns import Entry
-from tests.support import journals
+from tests.support import journals, signing
 from tests.support.journals import Make
 
 CALLS_OPEN_MAX = 24
@@ -100,13 +100,11 @@ class Driver:
 
 async def main(root: str, seed: str, killed_at_release: str, recorder: str) -> None:
     rng = random.Random(int(seed))
+    writer = new_writer_id(os.urandom(10))
     made = RECORDERS[recorder](
-        Journal.create(
-            pathlib.Path(root),
-            writer=new_writer_id(os.urandom(10)),
-            segment_bytes_max=rng.randrange(1, 100_000),
-        ),
+        Journal.create(pathlib.Path(root), writer=writer, segment_bytes_max=rng.randrange(1, 100_000)),
         [],
+        signing.notary(writer),
         loop=asyncio.get_running_loop(),
         clock=time.time_ns,
         bytes_max=1 << 30,
@@ -115,7 +113,7 @@ async def main(root: str, seed: str, killed_at_release: str, recorder: str) -> N
         on_dead=lambda error: sys.exit(str(error)),
         unwritten=lambda _kind: None,
     )
-    await made.start(config_digest="sha256:0", pid=os.getpid(), version="0", worker=0)
+    await made.start(config_digest="sha256:0", ended=(), pid=os.getpid(), version="0", worker=0)
     await Driver(made, rng, int(killed_at_release)).run()
 
 

@@ -1,0 +1,168 @@
+"""The keys that sign a state directory's journals, as files. All that write or read private ones.
+
+    <state_dir>/keys/              0700
+      keys.json                    all keys that ever signed, each with when it was good (metering/keyring.py)
+      <key id>.pem                 the private one, PKCS 8, 0600; not where journal.signing_key_file names one
+      lock                         flock held by who changes anything here
+
+A key that lies beside the journals proves nothing against whoever can write there: he can sign anew. What he can't
+change is a checkpoint that was kept elsewhere, an anchor.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Iterator
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from metering import files
+from metering.checkpoint import Signer
+from metering.keyring import Key, Keyring, KeyringError
+
+KEY_NAME = "weighbridge-journal"
+DIRECTORY = "keys"
+KEYS = "keys.json"
+LOCK = "lock"
+
+
+class KeysError(OSError):
+    """A key can't be had: the message says which, and why."""
+
+
+class Keys:
+    """The keys of a state directory.
+
+    signing_key_file: the private key, if the operator keeps it; else it is made and kept here.
+    """
+
+    def __init__(self, state_dir: pathlib.Path, signing_key_file: pathlib.Path | None = None) -> None:
+        self.path = state_dir / DIRECTORY
+        self._signing_key_file = signing_key_file
+
+    def load(self) -> Keyring:
+        """All keys; none, if there is no keys.json. Raises KeysError."""
+        path = self.path / KEYS
+        try:
+            return Keyring.parse(path.read_bytes())
+        except FileNotFoundError:
+            return Keyring()
+        except KeyringError as error:
+            raise KeysError(f"{path}: {error}") from None
+        except OSError as error:
+            raise KeysError(f"{path}: {error.strerror}") from error
+
+    def ensure(self, now_ns: int) -> Signer:
+        """The key to sign with. The first one is made, and another if its private half is lost; one that the
+        operator has put in its file's place is taken up.
+
+        Raises KeysError, OSError.
+        """
+        with self._locked():
+            keyring = self.load()
+            current = keyring.current
+            if current is not None and self._signing_key_file is None and self._path_of(current).exists():
+                return self.signer(keyring)
+            signer = self._new()
+            if current is None or current.vkey != signer.verifier.vkey:
+                self._store(self._with_new(keyring, signer, now_ns))
+            return signer
+
+    def signer(self, keyring: Keyring) -> Signer:
+        """The present key of this ring. Raises KeysError."""
+        if (current := keyring.current) is None:
+            raise KeysError(f"{self.path / KEYS} has no key to sign with")
+        path = self._signing_key_file or self._path_of(current)
+        signer = Signer(KEY_NAME, _read_private(path))
+        if signer.verifier.vkey != current.vkey:
+            raise KeysError(
+                f"{path} is not the key {current.id} that signs now: `audit keys rotate` takes up a new one"
+            )
+        return signer
+
+    def rotate(self, now_ns: int) -> Keyring:
+        """Take up a new key: one that is made, or that the operator has put into his file.
+
+        Raises KeysError, OSError.
+        """
+        with self._locked():
+            changed = self._with_new(self.load(), self._new(), now_ns)
+            self._store(changed)
+            return changed
+
+    def end(self, key_id: str, at_ns: int, now_ns: int) -> Keyring:
+        """Say that a key was stolen at `at_ns`: from then on it was not good. The present one is replaced as well.
+
+        Raises KeysError, OSError.
+        """
+        with self._locked():
+            keyring = self.load()
+            try:
+                changed = keyring.with_stolen(key_id, at_ns)
+            except KeyringError as error:
+                raise KeysError(str(error)) from None
+            if changed.current is None:
+                changed = self._with_new(changed, self._new(), now_ns)
+            self._store(changed)
+            return changed
+
+    def stamp(self) -> tuple[int, int] | None:
+        """Changes whenever keys.json does; None: there is none."""
+        try:
+            found = os.stat(self.path / KEYS)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def _path_of(self, key: Key) -> pathlib.Path:
+        return self.path / f"{key.id}.pem"
+
+    def _with_new(self, keyring: Keyring, signer: Signer, now_ns: int) -> Keyring:
+        try:
+            return keyring.with_new(signer.verifier.vkey, now_ns)
+        except KeyringError as error:
+            where = f"{self._signing_key_file}: " if self._signing_key_file else ""
+            raise KeysError(f"{where}{error}; a new one is needed") from None
+
+    def _new(self) -> Signer:
+        """The operator's key, or one that is made and kept here; it is not in keys.json yet."""
+        if self._signing_key_file is not None:
+            return Signer(KEY_NAME, _read_private(self._signing_key_file))
+        private = Ed25519PrivateKey.generate()
+        signer = Signer(KEY_NAME, private)
+        pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        files.put(self.path / f"{signer.verifier.key_id.hex()}.pem", pem)
+        return signer
+
+    def _store(self, keyring: Keyring) -> None:
+        files.put(self.path / KEYS, keyring.encode(), mode=0o644)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _read_private(path: pathlib.Path) -> Ed25519PrivateKey:
+    try:
+        private = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise KeysError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it wants a password
+        raise KeysError(f"{path} holds no private key in PEM without a password") from None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise KeysError(f"{path} holds a key of another kind than Ed25519")
+    return private

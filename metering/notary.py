@@ -1,0 +1,92 @@
+"""What a writer signs of its own journal: the tree of its lines, and the checkpoints of it. Pure.
+
+    leaf of each written line ─▶ tree ─▶ size and root, signed: a `checkpoint` line, and at the end `end.note`
+
+The leaves are those of the chain, so a line costs one more hash, of two nodes. They are taken into the
+tree some hundred at a time: that is cheaper, and no turn of the loop has to take in a thousand.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from metering import checkpoint
+from metering.checkpoint import Head, NotANote, Signer
+from metering.merkle import Tree
+
+CHUNK_LEAVES = 256
+"""Taken into the tree in one go: 0.15 ms."""
+
+
+class Signed(NamedTuple):
+    """A checkpoint that was signed. key_id: 8 hex digits; note: the signed note."""
+
+    head: Head
+    key_id: str
+    note: str
+
+
+class Notary:
+    """Signs for one writer.
+
+    unsigned: written lines behind the last checkpoint.
+    """
+
+    def __init__(self, writer: str, signer: Signer) -> None:
+        self.unsigned = 0
+        self._writer = writer
+        self._signer = signer
+        self._successor: Signer | None = None
+        self._tree = Tree()
+        self._leaves: list[str] = []  # written, and not in the tree yet
+
+    @property
+    def size(self) -> int:
+        """Lines written so far."""
+        return self._tree.size + len(self._leaves)
+
+    def add(self, leaves: Sequence[str]) -> None:
+        """Take in the leaves (64 hex digits each) of lines that were written."""
+        self.unsigned += len(leaves)
+        self._leaves += leaves
+        if len(self._leaves) >= CHUNK_LEAVES:
+            self._take_in()
+
+    def succeed(self, signer: Signer, *, at_once: bool) -> None:
+        """Sign with this key: at once, or from the next checkpoint but one on.
+
+        The next one is then the old key's last: it holds the line that names the new key.
+        """
+        if at_once:
+            self._signer, self._successor = signer, None
+        else:
+            self._successor = signer
+
+    def checkpoint(self, at_ns: int) -> Signed:
+        """Sign all lines written so far. The line that holds this has the next seq."""
+        signed = self._sign(self._signer, at_ns)
+        if self._successor is not None:
+            self._signer, self._successor = self._successor, None
+        self.unsigned = -1  # a checkpoint's own line calls for no other one
+        return signed
+
+    def end(self, at_ns: int) -> Signed:
+        """Sign the whole journal, its `stop` line included."""
+        return self._sign(self._successor or self._signer, at_ns)
+
+    def agrees(self, note: str) -> bool:
+        """Is this a checkpoint of just the lines so far? Its signature is not looked at."""
+        try:
+            head = checkpoint.parse(note).head
+        except NotANote:
+            return False
+        self._take_in()
+        return (head.writer, head.size, head.root) == (self._writer, self._tree.size, self._tree.root())
+
+    def _sign(self, signer: Signer, at_ns: int) -> Signed:
+        self._take_in()
+        head = Head(self._writer, self._tree.size, self._tree.root(), at_ns)
+        return Signed(head, signer.verifier.key_id.hex(), signer.sign(head))
+
+    def _take_in(self) -> None:
+        self._tree.extend(map(bytes.fromhex, self._leaves))
+        self._leaves.clear()

@@ -1,0 +1,27 @@
+"""Keys that sign in tests."""
+
+import pathlib
+import time
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from metering.checkpoint import Signer
+from metering.keys import KEY_NAME, Keys
+from metering.notary import Notary
+
+
+def keys(state_dir: pathlib.Path) -> Keys:
+    """With one to sign with."""
+    made = Keys(state_dir)
+    made.ensure(time.time_ns())
+    return made
+
+
+def signer(number: int = 1) -> Signer:
+    """For each number always the same."""
+    return Signer(KEY_NAME, Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32))
+
+
+def notary(writer: str) -> Notary:
+    """Of a journal that has no line yet."""
+    return Notary(writer, signer())
