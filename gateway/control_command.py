@@ -74,7 +74,7 @@ async def _look(state_dir: pathlib.Path, url: str) -> list[Difference]:
     from metering.store import Store
 
     async with Store(url) as store:
-        return await Controller(state_dir, store, keep=False).look()
+        return await Controller(state_dir, keep=False).look(store)
 
 
 def as_table(differences: Iterable[Difference]) -> str:

@@ -37,9 +37,7 @@ class ControlDuty:
         self._url = config.redis.url
         self._bypasses = self._load()
         self._due_s = 0.0
-        self._runner = asyncio.Runner()
-        self._store: Store | None = None
-        self._controller: Controller | None = None
+        self._controller = Controller(self._state_dir)
 
     def look_if_due(self) -> None:
         """Compare and show it, if it is time. Raises StoreUnavailable, PageError, OSError; it is due then still."""
@@ -49,13 +47,11 @@ class ControlDuty:
 
     def look(self) -> None:
         """Compare and show it. Raises as `look_if_due`."""
-        self._runner.run(self._look())
+        asyncio.run(self._look())
 
     async def _look(self) -> None:
-        if self._controller is None:
-            self._store = Store(self._url)
-            self._controller = Controller(self._state_dir, self._store)
-        differences = control.sizes(await self._controller.look())
+        async with Store(self._url) as store:
+            differences = control.sizes(await self._controller.look(store))
         await self._look_past(self._controller.backends)
         gauges = [
             Gauge(name=board.DIFFERENCE, labels=pair_and_unit, value=size)

@@ -61,23 +61,22 @@ class _Journal:
 
 
 class Controller:
-    """Compares; one caller at a time. state_dir: whose journals and pages; store: the ledger's.
+    """Compares; one caller at a time. state_dir: whose journals and pages.
 
     keep: write down what complete directories say.
     """
 
-    def __init__(self, state_dir: pathlib.Path, store: Store, *, keep: bool = True) -> None:
+    def __init__(self, state_dir: pathlib.Path, *, keep: bool = True) -> None:
         self._root = state_dir / "journal"
         self._pages = state_dir / "pages"
         self._kept = state_dir / DIRECTORY
         self._keeps = keep
-        self._store = store
         self._journals: dict[str, _Journal] = {}
 
-    async def look(self) -> list[Difference]:
+    async def look(self, store: Store) -> list[Difference]:
         """All differences now. Raises StoreUnavailable, PageError, OSError."""
         shown = await asyncio.to_thread(shown_by, self._pages)
-        held = {tenant: await self._store.held(tenant) for tenant in await self._store.tenants()}
+        held = {tenant: await store.held(tenant) for tenant in await store.tenants()}
         known: frozenset[str] = frozenset()
         await asyncio.to_thread(self._read_all, held, shown)
         return [*self._compare(held, known, shown)]
