@@ -31,6 +31,7 @@ from backends.upstream import Upstream
 from gateway import config as cfg
 from gateway import errors, openai_api, paths, plain, pricing_config, rounds
 from gateway.attempt_log import AttemptLog
+from gateway.audit_api import AuditApi
 from gateway.auth import Keys
 from gateway.bounds import LoopLag
 from gateway.call import Limits
@@ -169,6 +170,10 @@ async def _open(
         books.page.gauges.loop_lag(services.lag.worst_ns)
         books.page.publish()
 
+    audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=books.recorder)
+    stack.callback(audit.tell_refused)
+    for app in (main, ops_app):
+        app.router.routes += audit.routes()
     door.api = _open_faces(config, services, targets, gauges, main, ops_app)
     for one in doors:
         one.exceeded = books.page.exceeded
@@ -177,6 +182,7 @@ async def _open(
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
+        rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.drain(worker.stopping, services, config.drain_s),
         *(registry.watch(entry) for entry in entries),
     ):

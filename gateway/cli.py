@@ -48,6 +48,7 @@ def serve(args: argparse.Namespace) -> int:
         raise CommandError(f"there is no {path}: {hint}", EXIT_USAGE)
     config = config_load.load(path, os.environ, flags(args))
     config_load.backend_keys(config)  # one that cannot be read is named here, once, and not by each worker
+    config_load.peer_keys(config)
     config_load.check_ca_files(config)
     for note in config_load.notes(config):
         say(note)

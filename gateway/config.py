@@ -98,6 +98,23 @@ class Cors(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_age_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
 
 
+class Peer(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another gateway, asked for calls that it has recorded. key_file: holds a key of its with the scope `auditor`.
+
+    ca_file: of an https url alone; None: the system's trust.
+    """
+
+    url: Path
+    key_file: Path
+    ca_file: Path | None = None
+
+
+class Audit(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The audit face. peers: the other gateways."""
+
+    peers: tuple[Peer, ...] = ()
+
+
 class Key(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An API key, by its SHA-256; `weighbridge key new` makes one."""
 
@@ -175,6 +192,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     drain_s: WaitSeconds = 20.0
     bounds: Bounds = Bounds()
     cors: Cors = Cors()
+    audit: Audit = Audit()
     tenants: Annotated[tuple[Tenant, ...], msgspec.Meta(min_length=1)]
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]

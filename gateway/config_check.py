@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from backends.catalog import Catalog
 from backends.model import DEFAULT_PORTS, Backend
 from gateway.auth import key_id
-from gateway.config import CardEntry, Config, Model, PriceEntry, Redis, Tenant, host_and_port
+from gateway.config import CardEntry, Config, Model, Peer, PriceEntry, Redis, Tenant, host_and_port
 from gateway.config_shape import did_you_mean
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 
@@ -50,6 +50,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     if config.journal.bytes_max < config.journal.segment_bytes_max:
         report("journal.bytes_max", "must not be below segment_bytes_max")
     _check_origins(config.cors.origins, report)
+    _check_peers(config.audit.peers, report)
     _check_tenants(config.tenants, report)
     _check_once(report, "backends", [backend.name for backend in config.backends], "name")
     for index, backend in enumerate(config.backends):
@@ -166,6 +167,16 @@ def wrong_redis_ca(url: str | None, url_file: str | None) -> str | None:
     return None
 
 
+def _check_peers(peers: Sequence[Peer], report: Report) -> None:
+    _check_once(report, "audit.peers", [peer.url for peer in peers], "url")
+    for index, peer in enumerate(peers):
+        path = f"audit.peers[{index}]"
+        if wrong := wrong_backend_url(peer.url):
+            report(f"{path}.url", wrong)
+        elif peer.ca_file is not None and not peer.url.startswith("https:"):
+            report(f"{path}.ca_file", "goes with an https url only")
+
+
 def _check_tenants(tenants: Sequence[Tenant], report: Report) -> None:
     _check_once(report, "tenants", [tenant.name for tenant in tenants], "name")
     key_paths: dict[str, str] = {}
@@ -210,7 +221,7 @@ def wrong_backend_url(url: str) -> str | None:
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         return "must be http://host[:port] or https://host[:port]"
     if parts.username is not None or parts.password is not None:
-        return "must hold no user or password; a backend's key stands in key_file"
+        return "must hold no user or password; a key stands in key_file"
     if parts.path.rstrip("/") == "/v1":
         return f"must be without the path /v1: {parts.scheme}://host[:port]"
     if parts.path.strip("/") or parts.query or parts.fragment:

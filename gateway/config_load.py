@@ -184,15 +184,26 @@ def signing_keys(state_dir: str, signing_key_file: str | None) -> Keys:
 
 def backend_keys(config: Config) -> dict[str, str]:
     """Keys of backends by name, from their files. Raises ConfigErrors with all that cannot be read."""
+    named = {backend.name: (f"backends[{i}]", backend.key_file) for i, backend in enumerate(config.backends)}
+    return _keys({name: (path, file) for name, (path, file) in named.items() if file is not None})
+
+
+def peer_keys(config: Config) -> dict[str, str]:
+    """Keys of the other gateways by URL, likewise."""
+    return _keys(
+        {peer.url: (f"audit.peers[{i}]", peer.key_file) for i, peer in enumerate(config.audit.peers)}
+    )
+
+
+def _keys(files: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """What these files hold. files: of each name the path of its section, and the file."""
     keys: dict[str, str] = {}
     mistakes = []
-    for index, backend in enumerate(config.backends):
-        if backend.key_file is not None:
-            try:
-                keys[backend.name] = pathlib.Path(backend.key_file).read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                message = f"cannot be read: {_reason(error)}"
-                mistakes.append(Mistake(backend.key_file, 0, f"backends[{index}].key_file", message))
+    for name, (path, file) in files.items():
+        try:
+            keys[name] = pathlib.Path(file).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            mistakes.append(Mistake(file, 0, f"{path}.key_file", f"cannot be read: {_reason(error)}"))
     if mistakes:
         raise ConfigErrors(mistakes)
     return keys
@@ -206,6 +217,9 @@ def check_ca_files(config: Config) -> None:
     for index, backend in enumerate(config.backends):
         if backend.ca_file is not None and (wrong := _wrong_ca_file(backend.ca_file)):
             mistakes.append(Mistake(backend.ca_file, 0, f"backends[{index}].ca_file", wrong))
+    for index, peer in enumerate(config.audit.peers):
+        if peer.ca_file is not None and (wrong := _wrong_ca_file(peer.ca_file)):
+            mistakes.append(Mistake(peer.ca_file, 0, f"audit.peers[{index}].ca_file", wrong))
     if mistakes:
         raise ConfigErrors(mistakes)
 

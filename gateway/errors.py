@@ -180,6 +180,12 @@ class JournalFull(GatewayError):
     status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "journal_full"
 
 
+class GatewayUnreachable(GatewayError):
+    """Another gateway may have it, and could not be asked."""
+
+    status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "gateway_unreachable"
+
+
 class BackendBroke(GatewayError):
     """The last attempt failed."""
 

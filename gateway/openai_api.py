@@ -238,7 +238,7 @@ class OpenAIApi:
         self._keys.principal(*credentials(request)).require("inference")
         served = {model.id: model for model in self._models.values()}
         cards = [self._card(model) for _, model in sorted(served.items())]
-        return _listed(request, {"object": "list", "data": cards})
+        return listed(request, {"object": "list", "data": cards})
 
     async def model(self, request: StarletteRequest) -> Response:
         """GET /v1/models/{id}."""
@@ -247,13 +247,13 @@ class OpenAIApi:
         served = self._models.get(name)
         if served is None:
             raise errors.ModelNotFound(f"the model {errors.shown(name)} does not exist here", param="model")
-        return _listed(request, self._card(served))
+        return listed(request, self._card(served))
 
     async def description(self, request: StarletteRequest) -> Response:
         """GET /openapi.json."""
         self._keys.principal(*credentials(request)).require("inference")
         ids = sorted({model.id for model in self._models.values()})
-        return _listed(request, openapi.document(importlib.metadata.version("weighbridge"), ids))
+        return listed(request, openapi.document(importlib.metadata.version("weighbridge"), ids))
 
     def _card(self, served: ServedModel) -> dict[str, object]:
         lengths = [view.target.max_model_len for view in self._targets.views(served, self._services.clock())]
@@ -309,7 +309,8 @@ def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(content), status_code=int(status), media_type="application/json")
 
 
-def _listed(request: StarletteRequest, content: object) -> Response:
+def listed(request: StarletteRequest, content: object) -> Response:
+    """A JSON answer of an ordinary endpoint."""
     response = json_response(content)
     response.headers["x-request-id"] = _request_id(request)
     return response

@@ -29,7 +29,8 @@ def document(version: str, models: Sequence[str]) -> Json:
         "security": [{"bearer": []}, {"apiKey": []}],
         "paths": {path: {"post": _operation(operation, models)} for path, operation in OPERATIONS.items()}
         | {kept.path: {kept.method.lower(): _kept(kept)} for kept in (RETRIEVE, CANCEL)}
-        | _PAGES,
+        | _PAGES
+        | _AUDIT,
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A key, `wb-…`."},
@@ -189,6 +190,56 @@ _PAGES: Json = {
     ),
     "/version": _page(
         "version", "The release", "Of Weighbridge, not of a model's server.", {"200": _ok(_json("Any"))}, is_open=True
+    ),
+}  # fmt: skip
+
+
+def _parameter(name: str, words: str, where: str = "query") -> Json:
+    return {
+        "name": name,
+        "in": where,
+        "required": where == "path",
+        "description": words,
+        "schema": {"type": "string", "minLength": 1},
+    }
+
+
+_AUDIT_CALL = _parameter("call_id", "As in the header `x-weighbridge-call-id`.", "path")
+_AUDIT_ERRORS: Json = {
+    status: openapi_words.failures(Shape.OPENAI)[status] for status in ("400", "404", "500", "503")
+}
+
+
+def _audit(name: str, summary: str, description: str, *parameters: Json) -> Json:
+    """A page of the auditors' face; each look at it is an event of the journal."""
+    page = _page(name, summary, description, {"200": _ok(_json("Any"))} | _AUDIT_ERRORS)
+    return page | ({"parameters": list(parameters)} if parameters else {})
+
+
+_AUDIT: Json = {
+    "/audit/v1/calls/{call_id}": _audit(
+        "audit_call", "Show the record of a call",
+        "With its admission, the host's facts and its place in the chain; of this gateway or of one that it asks.",
+        _AUDIT_CALL,
+    ),
+    "/audit/v1/checkpoints": _audit(
+        "audit_checkpoints", "List the newest signed checkpoints", "One of each writer, to be kept elsewhere.",
+        _parameter("writer", "Of this writer alone."),
+    ),
+    "/audit/v1/changes": _audit(
+        "audit_changes", "List what happened besides calls",
+        "Event lines by time, a page at a time; `next` is the `after` of the next page.",
+        _parameter("from", "A date or an RFC 3339 time; that moment is in."),
+        _parameter("to", "The same; that moment is out."),
+        _parameter("topic", "Of this topic alone."),
+        _parameter("after", "What `next` of the page before says."),
+        _parameter("count", "So many at most."),
+    ),
+    "/audit/v1/keys": _audit(
+        "audit_keys", "List the keys that sign", "Each as a vkey, with the time for which it was good."
+    ),
+    "/audit/v1/verify": _audit(
+        "audit_verify", "Show the last verification", "When it was, its verdict and what it found."
     ),
 }  # fmt: skip
 

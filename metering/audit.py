@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from metering import chain, segments
+from metering import chain, search, segments
 from metering.chain import Broken, Chained
 from metering.journal import SALVAGE, WRITER_PATTERN, Directory, directories
 from metering.record import Admitted, CallRecord, Host, Identity, Stop
@@ -20,10 +20,12 @@ from metering.record import Admitted, CallRecord, Host, Identity, Stop
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A call and where it stands. line: its record, or what was admitted if it is still open.
 
-    host: the facts of the backend that served it, from the same journal; None if there are none.
+    admitted: its admission, where that was looked for. host: the facts of the backend that served it, from the same
+    journal; None if there are none.
     """
 
     line: CallRecord | Admitted
+    admitted: Admitted | None = None
     host: Host | None
     writer: str
     leaf: str
@@ -52,7 +54,8 @@ def find(root: pathlib.Path, call_id: str) -> Found:
         if chained is not None and chained.line == line and held:
             if isinstance(line, Admitted) and (broken := _broken(directory)):
                 raise NotFound(f"{call_id} was admitted; its record is not proven: {broken}")
-            return _found(directory, line, chained.leaf)
+            admitted = next((one for one in lines if isinstance(one, Admitted)), None)
+            return msgspec.structs.replace(_found(directory, line, chained.leaf), admitted=admitted)
         if isinstance(line, CallRecord):
             raise NotFound(
                 f"a record of {call_id} stands in {directory.file_of(line.seq)} (seq {line.seq}), "
@@ -85,16 +88,17 @@ def last(root: pathlib.Path, count: int, on_broken: Callable[[Broken], None] = l
 
 def as_json(line: msgspec.Struct) -> bytes:
     """A line, or what was found, as JSON for programs. Times (`…_ns`) are strings: many read numbers as floats."""
-    return msgspec.json.encode(_times_as_text(msgspec.to_builtins(line)), order="sorted")
+    return msgspec.json.encode(times_as_text(msgspec.to_builtins(line)), order="sorted")
 
 
-def _times_as_text(value: Any) -> Any:
+def times_as_text(value: Any) -> Any:
+    """Builtins with every `…_ns` as a string: many programs read numbers as floats."""
     if isinstance(value, dict):
         return {
-            key: str(item) if key.endswith("_ns") and isinstance(item, int) else _times_as_text(item)
+            key: str(item) if key.endswith("_ns") and isinstance(item, int) else times_as_text(item)
             for key, item in value.items()
         }
-    return [_times_as_text(item) for item in value] if isinstance(value, list | tuple) else value
+    return [times_as_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _found(directory: Directory, line: CallRecord | Admitted, leaf: str) -> Found:
@@ -119,17 +123,11 @@ def _host(directory: Directory, digest: str) -> Host | None:
 def _lines_with(directory: Directory, needle: bytes) -> Iterator[Any]:
     """Lines that hold `needle`, decoded; searching bytes costs far less than decoding all lines."""
     for path in _files(directory):
-        data = segments.read(path)
-        at = data.find(needle)
-        while at >= 0:
-            end = data.find(b"\n", at)
-            if end < 0:
-                break
+        for line in search.lines_with(segments.read(path), needle):
             try:
-                yield chain.decode(data[data.rfind(b"\n", 0, at) + 1 : end])
+                yield chain.decode(line)
             except chain.NotALine:
                 pass  # torn or altered: what the chain does not hold is no record
-            at = data.find(needle, end)
 
 
 def _files(directory: Directory) -> list[pathlib.Path]:

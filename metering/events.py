@@ -13,6 +13,8 @@ from metering.record import Event
 TEXT_CHARACTERS_MAX = 1024
 """Of one value: two of them and the rest stay below RECORD_BYTES_MAX, at six bytes of JSON for a character."""
 
+WRITERS_MAX = 50
+"""Names of writers that fit into a value."""
 _MORE_CHARACTERS = 24
 """Room for the count of what did not fit."""
 
@@ -73,9 +75,21 @@ def sign_in_refused(*, actor: str | None, face: Face, status: int, count: int) -
     return _happening("sign_in_refused", actor, face=face, status=str(status), count=str(count))
 
 
-def retired(*, where: Literal["local", "archive"], writers: Iterable[str], older_than_ns: int) -> Happening:
-    """Journals were deleted, since their last line was older than `retention_days` allow."""
-    return _happening("retention", where=where, writers=_listed(writers), older_than_ns=str(older_than_ns))
+def retired(
+    *, where: Literal["local", "archive"], writers: Iterable[str], older_than_ns: int
+) -> list[Happening]:
+    """Journals were deleted, since their last line was older than `retention_days` allow. All are named: an event
+    for each WRITERS_MAX."""
+    ordered = sorted(writers)
+    return [
+        _happening(
+            "retention",
+            where=where,
+            writers=", ".join(ordered[at : at + WRITERS_MAX]),
+            older_than_ns=str(older_than_ns),
+        )
+        for at in range(0, len(ordered), WRITERS_MAX)
+    ]
 
 
 def forgotten(*, actor: str, tenant: str, key: str) -> Happening:

@@ -6,8 +6,6 @@ money is a decimal string with 12 places.
 """
 
 import csv
-import datetime
-import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TextIO
 
@@ -15,6 +13,7 @@ from metering import ledger
 from metering.chain import Broken
 from metering.folder import Directory
 from metering.ledger import UNITS, Account
+from metering.periods import parse_instant
 from metering.record import CallRecord, Stop
 from metering.store import Store
 from metering.units import NS_PER_HOUR, usd_text
@@ -23,12 +22,6 @@ COLUMNS = (
     "period_start", "period_end", "tenant", "project", "model", "instance_family",
     "calls", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "estimated_usd", "unpriced_calls",
 )  # fmt: skip
-
-_HOUR_S = 3_600
-_DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_MOMENT_PATTERN = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
-)
 
 
 class Row(NamedTuple):
@@ -42,23 +35,12 @@ class Row(NamedTuple):
 def parse_moment(text: str) -> int:
     """A date (its first moment) or an RFC 3339 time, as hours since 1970 (UTC).
 
-    Raises ValueError: it is neither, or not on a full hour of UTC. The machine's time zone plays no part.
+    Raises ValueError: it is neither, or not on a full hour of UTC, or before 1970.
     """
-    try:
-        if _DATE_PATTERN.fullmatch(text):
-            moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-        elif _MOMENT_PATTERN.fullmatch(text):
-            moment = datetime.datetime.fromisoformat(text.upper())
-        else:
-            raise ValueError
-        seconds = (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)).total_seconds()
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is no time; write a date (2026-11-01) or a time with its zone (2026-11-01T06:00:00Z)"
-        ) from None
-    if seconds < 0 or seconds % _HOUR_S:
+    hour, rest = divmod(parse_instant(text), NS_PER_HOUR)
+    if hour < 0 or rest:
         raise ValueError(f"{text!r} is not on a full hour of UTC; the ledger keeps whole hours")
-    return int(seconds) // _HOUR_S
+    return hour
 
 
 def parse_period(start: str, end: str) -> range:

@@ -696,3 +696,44 @@ def test_a_state_directory_on_nfs_is_refused(tmp_path: pathlib.Path, monkeypatch
 )  # fmt: skip
 def test_urls_of_a_store(url: str, good: bool) -> None:
     assert (wrong_redis_url(url) is None) == good
+
+
+PEERS = """\
+audit:
+  peers:
+    - {url: "http://127.0.0.1:9001", key_file: FILE}
+    - {url: "https://b.internal:9090", key_file: FILE, ca_file: FILE}
+listen: 127.0.0.1:8080"""
+
+
+def test_other_gateways(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("wb-secret\n")
+    text = PEERS.replace("FILE", str(file))
+    found = load(tmp_path, changed("listen: 127.0.0.1:8080", text))
+    assert config_load.peer_keys(found) == {
+        "http://127.0.0.1:9001": "wb-secret", "https://b.internal:9090": "wb-secret"
+    }  # fmt: skip
+    with pytest.raises(ConfigErrors, match=r"audit\.peers\[1\]\.ca_file: it holds no certificate"):
+        config_load.check_ca_files(found)
+    file.unlink()
+    with pytest.raises(ConfigErrors, match=r"audit\.peers\[0\]\.key_file: cannot be read"):
+        config_load.peer_keys(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("https://b.internal:9090", "http://127.0.0.1:9001", r"audit\.peers\[1\]\.url: is the same as"),
+        ("https://b.internal:9090", "http://b", r"audit\.peers\[1\]\.ca_file: goes with an https url only"),
+        ("http://127.0.0.1:9001", "ftp://b", r"audit\.peers\[0\]\.url: must be http"),
+        (
+            "http://127.0.0.1:9001",
+            "http://b/audit",
+            r"audit\.peers\[0\]\.url: must have nothing after the port",
+        ),
+    ],
+)
+def test_wrong_other_gateways(tmp_path: pathlib.Path, old: str, new: str, says: str) -> None:
+    with pytest.raises(ConfigErrors, match=says):
+        load(tmp_path, changed("listen: 127.0.0.1:8080", PEERS.replace(old, new)))

@@ -14,6 +14,7 @@ from gateway import errors, heads, openapi, openapi_words
 from gateway.errors import (
     BackendsBusy,
     GatewayError,
+    GatewayUnreachable,
     InvalidRequest,
     JournalFull,
     NoBackend,
@@ -32,9 +33,10 @@ DOCUMENT = openapi.document("1.2.3", ["m1"])
 
 
 NOT_OF_A_PATH = {405, 431}  # another method is none of the path's, another head is found before it
+NOT_OF_AN_OPERATION = (GatewayError, OriginNotAllowed, GatewayUnreachable)
 FAMILY = [
     error for error in vars(errors).values()
-    if isinstance(error, type) and issubclass(error, GatewayError) and error not in (GatewayError, OriginNotAllowed)
+    if isinstance(error, type) and issubclass(error, GatewayError) and error not in NOT_OF_AN_OPERATION
     and error.status not in NOT_OF_A_PATH
 ]  # fmt: skip
 FAILURES = {int(error.status) for error in FAMILY}

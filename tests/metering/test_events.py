@@ -21,7 +21,7 @@ EACH = {
     ),
     "audit_read": events.audit_read(actor="0123456789ab", path="/audit/v1/keys", status=200, request_id="r"),
     "sign_in_refused": events.sign_in_refused(actor=None, face="audit", status=401, count=2),
-    "retention": events.retired(where="local", writers=["w1"], older_than_ns=1),
+    "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
 }  # fmt: skip
 """One of each topic, with all its names."""
@@ -39,7 +39,8 @@ def test_there_is_one_function_for_each_topic() -> None:
     makers = [
         function
         for name, function in inspect.getmembers(events, inspect.isfunction)
-        if not name.startswith("_") and inspect.signature(function).return_annotation is Happening
+        if not name.startswith("_")
+        and inspect.signature(function).return_annotation in (Happening, list[Happening])
     ]
     assert len(makers) == len(EACH)
 
@@ -80,3 +81,12 @@ def test_of_a_long_list_the_rest_is_counted(names: list[str]) -> None:
     shown_names = shown.split(", ") if shown else []
     assert shown_names == sorted(names)[: len(shown_names)]
     assert len(shown_names) + (int(more.split()[0]) if more else 0) == len(names)
+
+
+@given(st.sets(st.text("abcdefghijklmnopqrstuvwxyz234567", min_size=16, max_size=16), max_size=120))
+def test_of_deleted_journals_each_is_named(names: set[str]) -> None:
+    told = events.retired(where="archive", writers={f"w{name}" for name in names}, older_than_ns=1)
+    assert all(len(event.data["writers"]) < events.TEXT_CHARACTERS_MAX for event in told)
+    assert {writer for event in told for writer in event.data["writers"].split(", ")} == {
+        f"w{name}" for name in names
+    }

@@ -218,6 +218,24 @@ def fault_with_a_secret() -> None:
     Upstream.send = send_or_fail
 
 
+def look_not_told() -> None:
+    """What is read of the audit face is told after its answer has left, or not at all."""
+    from gateway.audit_api import AuditApi
+
+    async def told(*_: object) -> None:
+        return
+
+    AuditApi._told = told
+
+
+def scope_not_checked() -> None:
+    """Any key opens the audit face."""
+    from gateway.audit_api import AuditApi
+    from gateway.openai_api import credentials
+
+    AuditApi._auditor = lambda api, request: api._keys.principal(*credentials(request))
+
+
 _DONE = "if not_below(seq, last_seq) then\n  return {'DONE', mark}\nend\n"
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
@@ -253,5 +271,7 @@ MUTATIONS = {
         slow_rounds,
         bodies_logged,
         fault_with_a_secret,
+        look_not_told,
+        scope_not_checked,
     )
 }

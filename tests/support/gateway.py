@@ -148,21 +148,24 @@ def running(
     aliases: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
     ready: bool = True,
+    scopes: dict[str, list[str]] | None = None,
+    tenant_keys: dict[str, object] | None = None,
     **more: object,
 ) -> Iterator[Gateway]:
     """A gateway before these backends; its children are gone at the end.
 
     ready: wait until calls can be served. tiers: default: one, of all backends.
-    Every tenant has one key with all scopes.
+    Every tenant has one key with all scopes, or with those of `scopes` by its name. tenant_keys: laid over the
+    section of each tenant.
     """
     made = {tenant: new_key() for tenant in tenants}
-    scopes = ["inference", "operator", "finance", "auditor"]
+    all_scopes = ["inference", "operator", "finance", "auditor"]
     config = {
         "listen": f"127.0.0.1:{free_port()}",
         "state_dir": str(directory / "state"),
         "tenants": [
             {"name": tenant, "projects": ["main"], "tags": {"cost_center": "42"},
-             "keys": [{"hash": digest, "scopes": scopes}]}
+             "keys": [{"hash": digest, "scopes": (scopes or {}).get(tenant, all_scopes)}], **(tenant_keys or {})}
             for tenant, (_, digest) in made.items()
         ],
         "models": [

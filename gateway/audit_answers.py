@@ -1,0 +1,126 @@
+"""Answers of the audit face, from the files of a state directory. Blocking; for a process of its own."""
+
+import pathlib
+from typing import Any
+
+import msgspec
+
+from gateway import audit_peers, audit_questions, config_load
+from gateway.audit_questions import Answer, Call, Changes, Checkpoints, Keys, Question, Verification
+from gateway.config import Config
+from metering import audit, changes, latest_notes
+from metering.changes import Change, Place
+
+VERIFY_FILE = "verify.json"
+KEYS_FILE = pathlib.Path("keys") / "keys.json"
+
+Json = dict[str, Any]
+
+
+def answer(question: Question, config: Config) -> Answer:
+    """Raises OSError, ConfigErrors (a key of another gateway cannot be read)."""
+    state_dir = pathlib.Path(config.state_dir)
+    match question:
+        case Call():
+            return _call(question, config)
+        case Checkpoints():
+            found = latest_notes.latest(state_dir / "journal", question.writer)
+            if question.writer is not None and not found:
+                return Answer(status=404, message=f"there is no journal of the writer {question.writer} here")
+            return _listed([msgspec.to_builtins(one) for one in found])
+        case Changes():
+            return _changes(question, state_dir)
+        case Keys():
+            return _kept(state_dir / KEYS_FILE, [])
+        case Verification():
+            return _kept(state_dir / VERIFY_FILE, {"verdict": None})
+
+
+def _call(question: Call, config: Config) -> Answer:
+    root = pathlib.Path(config.state_dir) / "journal"
+    writer = question.call_id.rpartition("-")[0]
+    if not (root / writer).is_dir():
+        return _elsewhere(question, config, writer)
+    try:
+        found = audit.find(root, question.call_id)
+    except audit.NotFound as error:
+        return Answer(status=404, message=str(error).replace(f"{root}/", ""))
+    ended = found.line is not found.admitted
+    return _ok(
+        {
+            "object": "audit.call",
+            "call_id": found.line.call_id,
+            "state": "ended" if ended else "open",
+            "record": found.line if ended else None,
+            "admission": found.admitted,
+            "host": found.host,
+            "place": {
+                "writer": found.writer,
+                "seq": found.line.seq,
+                "leaf": found.leaf,
+                "prev": found.line.prev,
+                "file": f"{found.writer}/{found.file.name}",
+            },
+            "found": "here",
+        }
+    )
+
+
+def _elsewhere(question: Call, config: Config, writer: str) -> Answer:
+    """Its writer's journal is not in this state directory: the gateway that has it is asked."""
+    peers = config.audit.peers if question.ask_others else ()
+    keys = config_load.peer_keys(config) if peers else {}
+    asked = audit_peers.ask(peers, keys, f"/audit/v1/calls/{question.call_id}")
+    if asked.found is not None:
+        content = msgspec.json.decode(asked.found.content, type=dict[str, msgspec.Raw])
+        content["found"] = msgspec.Raw(msgspec.json.encode(asked.found.url))
+        return Answer(status=200, content=msgspec.Raw(msgspec.json.encode(content)))
+    if asked.silent:
+        names = ", ".join(asked.silent)
+        return Answer(status=503, message=f"it is not here, and could not be asked for at {names}")
+    others = f", nor at {len(peers)} other gateways" if peers else ""
+    return Answer(status=404, message=f"the journal of the writer {writer} is not here{others}")
+
+
+def _changes(question: Changes, state_dir: pathlib.Path) -> Answer:
+    found = changes.page(
+        state_dir / "journal",
+        from_ns=question.from_ns,
+        to_ns=question.to_ns,
+        topic=question.topic,
+        after=None if question.after is None else Place(*question.after),
+        count=question.count,
+    )
+    content = {"object": "list", "data": [_change(one) for one in found.changes]}
+    return _ok(content | {"next": None if found.next is None else audit_questions.cursor(found.next)})
+
+
+def _change(change: Change) -> Json:
+    event = change.event
+    return {
+        "topic": event.topic,
+        "actor": event.actor,
+        "at_ns": event.at_ns,
+        "data": event.data,
+        "writer": change.writer,
+        "seq": event.seq,
+        "leaf": change.leaf,
+    }
+
+
+def _kept(path: pathlib.Path, default: object) -> Answer:
+    """What a file of ours holds. Raises OSError."""
+    try:
+        content = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        content = default
+    return _listed(content) if isinstance(content, list) else _ok(content)
+
+
+def _listed(items: list[Any]) -> Answer:
+    return _ok({"object": "list", "data": items})
+
+
+def _ok(content: object) -> Answer:
+    shown = audit.times_as_text(msgspec.to_builtins(content))
+    return Answer(status=200, content=msgspec.Raw(msgspec.json.encode(shown)))

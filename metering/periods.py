@@ -1,0 +1,29 @@
+"""Points in time as people write them. Pure."""
+
+import datetime
+import re
+
+_DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOMENT_PATTERN = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def parse_instant(text: str) -> int:
+    """A date (its first moment) or an RFC 3339 time, as nanoseconds since 1970 (UTC), to the microsecond.
+
+    Raises ValueError: it is neither. The machine's time zone plays no part.
+    """
+    try:
+        if _DATE_PATTERN.fullmatch(text):
+            moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        elif _MOMENT_PATTERN.fullmatch(text):
+            moment = datetime.datetime.fromisoformat(text.upper())
+        else:
+            raise ValueError
+        since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no time; write a date (2026-11-01) or a time with its zone (2026-11-01T06:00:00Z)"
+        ) from None
+    return since // datetime.timedelta(microseconds=1) * 1_000
