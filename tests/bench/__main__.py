@@ -21,7 +21,7 @@ import msgspec
 
 from gateway.config import Config
 from tests.bench import figures, measure, missing, ours, proc, report, targets
-from tests.bench.cache import CACHE, OUT, build
+from tests.bench.cache import CACHE, OUT, ROOT, build
 from tests.bench.process import BenchError, prepare
 from tests.bench.samples import DIRECT, OURS, Sample
 from tests.bench.scenarios import MODELS, SCENARIOS
@@ -84,7 +84,7 @@ def run(names: list[str], scenarios: list[str], repetitions: int) -> report.Resu
         ratios_measured=figures.ratios(table, measured_only=True),
         medians=table,
         idle=idle,
-        promises=(*figures.verdicts(table), *idle_verdicts(idle)),
+        promises=(*figures.verdicts(table), *idle_verdicts(idle), *books_verdicts(names)),
         records=sum(sample.records or 0 for sample in mine),
         requests=sum(sample.load.sent for sample in mine),
         faults=tuple(f"{s.scenario} {s.repetition + 1}: {fault}" for s in mine for fault in s.faults),
@@ -176,6 +176,23 @@ def idle_verdicts(idle: dict[str, dict[str, report.Idle]]) -> list[figures.Verdi
         return []
     worker = idle[OURS]["worker"].rss_kib / 1024
     return [figures.Verdict("idle RSS of a worker, MiB", figures.IDLE_MIB, worker)]
+
+
+def books_verdicts(names: list[str]) -> list[figures.Verdict]:
+    """What record, journal, chain, checkpoint and fold cost a call. Raises BenchError."""
+    if OURS not in names:
+        return []
+    environment = {**os.environ, **ours.ENV}
+    done = subprocess.run(
+        [ours.PYTHON, "-m", "tests.bench.books"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise BenchError(f"the books could not be measured: {done.stderr.strip()}")
+    found = msgspec.json.decode(done.stdout)
+    return [
+        figures.Verdict(f"the books of a call, {calls} of the loop, CPU µs", found["must_us"], figure)
+        for calls, figure in found["books_us"].items()
+    ]
 
 
 def machine() -> dict[str, str]:
