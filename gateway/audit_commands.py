@@ -4,6 +4,8 @@ import argparse
 import pathlib
 import sys
 
+import msgspec
+
 from gateway import commands
 from gateway.commands import (
     EXIT_FAILED,
@@ -13,7 +15,9 @@ from gateway.commands import (
     CommandError,
     add,
     add_place,
+    say,
     say_broken,
+    write,
 )
 from metering.chain import Broken
 
@@ -27,6 +31,11 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     which.add_argument("call_id", metavar="CALL_ID", nargs="?", help="as in the header x-weighbridge-call-id")
     which.add_argument("--last", metavar="N", type=commands.count, help="the calls that ended last")
     command.add_argument("--json", action="store_true", help="the records, one a line, with times as strings")
+    add_place(command)
+
+    command = add(audit, "prove", prove)
+    command.add_argument("--call", metavar="ID", required=True, help="as in the header x-weighbridge-call-id")
+    command.add_argument("--out", metavar="FILE", type=pathlib.Path, help="written whole or not at all")
     add_place(command)
 
     command = add(audit, "verify", verify)
@@ -72,6 +81,23 @@ def show(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write("\n".join(page(one) for one in found))
     return say_broken(broken)
+
+
+def prove(args: argparse.Namespace) -> int:
+    """Prove a call: its lines, and what shows that they are in the journal that was signed, as JSON."""
+    from metering import verify
+    from metering.audit import NotFound
+    from metering.prove import NotProven, prove
+
+    root = commands.journal_root(args)
+    try:
+        proof = prove(root, args.call, verify.trust_beside(root))
+    except (NotFound, NotProven, verify.VerifyError) as error:
+        raise CommandError(str(error)) from error
+    if proof.vkey is None:
+        say("no key beside the journal has signed this note: whoever checks the proof must know it")
+    write(msgspec.json.encode(proof, order="sorted") + b"\n", args.out)
+    return EXIT_OK
 
 
 def verify(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from gateway import config_load
+from gateway import config_load, outfile
 from gateway.config_load import DEFAULT_FILE, Flags, Place
 from metering.chain import Broken
 
@@ -30,6 +30,15 @@ class CommandError(Exception):
 def say(text: str) -> None:
     """A message for a person, on stderr."""
     sys.stderr.write(f"weighbridge: {text}\n")
+
+
+def write(data: bytes, out: pathlib.Path | None) -> None:
+    """A result: to a file, whole or not at all, or to stdout. Raises OSError."""
+    if out is None:
+        sys.stdout.write(data.decode())
+        return
+    with outfile.whole(out) as file:
+        file.write(data)
 
 
 def say_broken(broken: Sequence[Broken]) -> int:

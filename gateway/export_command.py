@@ -8,17 +8,14 @@ The journal tells of each export, before it is there: figures that nobody knows 
 """
 
 import asyncio
-import errno
 import hashlib
 import io
-import os
 import pathlib
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gateway import config_load
+from gateway import config_load, outfile
 from gateway.config_load import Place
 from metering import event_journal, events, export
 from metering.chain import Broken
@@ -94,11 +91,9 @@ def write(rows: Sequence[Row], hours: range, out: pathlib.Path | None, journals:
         _tell(told, journals)
         sys.stdout.write(text.getvalue())
         return
-    try:
-        _put(data, out, lambda: _tell(told, journals))
-    except OSError as error:
-        error.filename, error.filename2 = str(out), None
-        raise
+    with outfile.whole(out) as file:
+        file.write(data)
+        _tell(told, journals)
 
 
 def _tell(told: Happening, journals: pathlib.Path) -> None:
@@ -107,18 +102,3 @@ def _tell(told: Happening, journals: pathlib.Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ExportError(f"nothing was exported, since {journals} cannot tell of it: {reason}") from error
-
-
-def _put(data: bytes, out: pathlib.Path, tell: Callable[[], None]) -> None:
-    if out.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(out))
-    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        tell()
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)

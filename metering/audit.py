@@ -44,8 +44,12 @@ def find(root: pathlib.Path, call_id: str) -> Found:
     if not (root / writer).is_dir():
         raise NotFound(f"there is no journal of the writer {writer} in {root}")
     directory = Directory(root / writer)
-    needle = b'"call_id":%s' % msgspec.json.encode(call_id)
-    lines = [line for line in _lines_with(directory, needle) if isinstance(line, CallRecord | Admitted)]
+    before = directory.starts_after
+    lines = [
+        line
+        for line in _lines_with(directory, _needle(call_id))
+        if isinstance(line, CallRecord | Admitted) and line.seq > before
+    ]
     # The record comes after the admission; each is checked to be a part of the chain.
     tail = directory.tail()  # asked before the chain is read: a live one grows meanwhile
     for line in sorted(lines, key=lambda line: line.seq, reverse=True):
@@ -62,7 +66,14 @@ def find(root: pathlib.Path, call_id: str) -> Found:
                 "and the chain does not hold it: it, or a line beside or before it, was altered, dropped or moved"
             )
     lost = f"; {broken}" if (broken := _broken(directory)) else ""
+    lost += f"; its lines up to seq {before} are in the archive alone" if before else ""
     raise NotFound(f"there is no call {call_id} in {directory.path}{lost}")
+
+
+def admission(directory: Directory, call_id: str) -> Admitted | None:
+    """The line that says that this call was admitted; it is not checked to be a part of the chain."""
+    lines = _lines_with(directory, _needle(call_id))
+    return next((line for line in lines if isinstance(line, Admitted) and line.call_id == call_id), None)
 
 
 def last(root: pathlib.Path, count: int, on_broken: Callable[[Broken], None] = lambda _: None) -> list[Found]:
@@ -118,6 +129,10 @@ def _host(directory: Directory, digest: str) -> Host | None:
         if isinstance(line, Identity):
             return line.host
     return None
+
+
+def _needle(call_id: str) -> bytes:
+    return b'"call_id":%s' % msgspec.json.encode(call_id)
 
 
 def _lines_with(directory: Directory, needle: bytes) -> Iterator[Any]:

@@ -329,7 +329,11 @@ def _gap(place: Place, seq: int, first_seq: int) -> _Break:
 
 def _diagnosis(place: Place, seq: int, leaf: str, lines: Sequence[bytes]) -> _Break:
     """What is wrong with the first of these lines, which does not continue the line `seq` of this leaf."""
-    link = _link(lines[0])
+    fault = ""
+    try:
+        link: chain.Link | None = chain.link(lines[0])
+    except chain.NotALine as error:
+        fault, link = str(error), _link(lines[0])
     if link is None:
         return _Break(place, What.NOT_A_LINE, "this is no line of a journal", whole=False)
     if link.seq > seq + 1:
@@ -339,9 +343,7 @@ def _diagnosis(place: Place, seq: int, leaf: str, lines: Sequence[bytes]) -> _Br
         says = f"seq {link.seq} stands here again; seq {seq + 1} is due"
         return _Break(place, What.LINE_REPEATED, says, whole=True)
     if link.prev == leaf:
-        return _Break(
-            place, What.NOT_A_LINE, f"seq {link.seq} is no {link.kind} line: {_fault(lines[0])}", whole=True
-        )
+        return _Break(place, What.NOT_A_LINE, f"seq {link.seq} is no {link.kind} line: {fault}", whole=True)
     # Its successor says whether this line is what it was; if so, the one before is not.
     behind = _link(lines[1]) if len(lines) > 1 else None
     held = behind is not None and behind.prev == chain.leaf(lines[0])
@@ -357,11 +359,3 @@ def _link(line: bytes) -> chain.Link | None:
         return msgspec.json.decode(line, type=chain.Link)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def _fault(line: bytes) -> str:
-    try:
-        chain.link(line)
-    except chain.NotALine as error:
-        return str(error)
-    raise AssertionError("it was taken for no line")

@@ -71,19 +71,27 @@ def inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
     returns: the roots of the subtrees beside its path, from the leaf up.
     """
-    if not 0 <= index < len(leaves):
-        raise IndexError(f"no leaf {index} among {len(leaves)}")
-    first, end = 0, len(leaves)
-    path: list[bytes] = []
+    return [root(leaves[beside.start : beside.stop]) for beside in path(index, len(leaves))]
+
+
+def path(index: int, size: int) -> list[range]:
+    """Which leaves lie below each node of the proof that leaf `index` is in a tree of `size` leaves.
+
+    returns: from the leaf up, as the proof has them. All but the leaf itself are below one of them.
+    """
+    if not 0 <= index < size:
+        raise IndexError(f"no leaf {index} among {size}")
+    first, end = 0, size
+    nodes: list[range] = []
     while end - first > 1:
         middle = first + _split(end - first)
         if index < middle:
-            path.append(root(leaves[middle:end]))
+            nodes.append(range(middle, end))
             end = middle
         else:
-            path.append(root(leaves[first:middle]))
+            nodes.append(range(first, middle))
             first = middle
-    return path[::-1]
+    return nodes[::-1]
 
 
 def root_from(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:

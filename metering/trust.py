@@ -7,21 +7,11 @@ kept elsewhere, shows that it was there (metering/verdict.py).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from metering import checkpoint
 from metering.checkpoint import NotANote, Note, Verifier
-
-
-class KeyValidity(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of keys.json: a public key, and when it may sign. until_ns: None while it has not ended."""
-
-    ended_because: Literal["rotated", "stolen"] | None = None
-    from_ns: int = 0
-    until_ns: int | None = None
-    vkey: str
+from metering.keyring import Key, Keyring, KeyringError
 
 
 class Signed(NamedTuple):
@@ -37,11 +27,6 @@ class Unsigned(NamedTuple):
     reason: str
 
 
-class _Key(NamedTuple):
-    verifier: Verifier
-    validity: KeyValidity
-
-
 class Trust:
     """The keys that are trusted.
 
@@ -49,50 +34,46 @@ class Trust:
     the same one in a list with dates count as the list says. Raises NotANote for a vkey that is none.
     """
 
-    def __init__(self, keys: Iterable[KeyValidity]) -> None:
-        self._keys = [_Key(checkpoint.parse_vkey(key.vkey), key) for key in keys]
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._keys = [(key.verifier, key) for key in keys]
 
     @property
     def vkeys(self) -> tuple[str, ...]:
         """The keys as text, each once."""
-        return tuple(dict.fromkeys(key.verifier.vkey for key in self._keys))
+        return tuple(dict.fromkeys(verifier.vkey for verifier, _ in self._keys))
 
     def judge(self, note: Note) -> Signed | Unsigned:
         """Does a note count?"""
-        verifier = note.signer(key.verifier for key in self._keys)
+        verifier = note.signer(verifier for verifier, _ in self._keys)
         if verifier is None:
             named = ", ".join(f"{one.name} {one.key_id.hex()}" for one in note.signatures)
             return Unsigned(f"no trusted key has signed it (it names {named})")
-        entries = [key.validity for key in self._keys if key.verifier == verifier]
+        entries = [key for known, key in self._keys if known == verifier]
         for entry in entries:
             if reason := _outside(entry, note.head.at_ns):
                 return Unsigned(f"the key {verifier.key_id.hex()} {reason}")
         return Signed(verifier, any(entry.ended_because == "stolen" for entry in entries))
 
 
-def _outside(key: KeyValidity, at_ns: int) -> str | None:
+def _outside(key: Key, at_ns: int) -> str | None:
+    """Why a key was not good then; None: it was."""
+    if key.is_good_at(at_ns):
+        return None
     if at_ns < key.from_ns:
         return f"signed it at {at_ns}, before it was valid (from_ns {key.from_ns})"
-    if key.until_ns is not None and at_ns >= key.until_ns:
-        return f"signed it at {at_ns}, after it had ended ({key.ended_because}, until_ns {key.until_ns})"
-    return None
+    return f"signed it at {at_ns}, after it had ended ({key.ended_because}, until_ns {key.until_ns})"
 
 
-def parse_keys(text: bytes) -> Sequence[KeyValidity]:
+def parse_keys(text: bytes) -> Sequence[Key]:
     """Keys as a file has them: keys.json, or a vkey on each line (blank ones and those with # are left out).
 
     Raises NotANote.
     """
     if text.lstrip().startswith(b"["):
         try:
-            found = msgspec.json.decode(text, type=list[KeyValidity])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotANote(f"this is no list of keys: {error}") from None
-    else:
-        lines = text.decode(errors="replace").splitlines()
-        found = [
-            KeyValidity(vkey=line.strip()) for line in lines if line.strip() and not line.startswith("#")
-        ]
-    for key in found:
-        checkpoint.parse_vkey(key.vkey)
-    return found
+            return Keyring.parse(text).keys
+        except KeyringError as error:
+            raise NotANote(str(error)) from None
+    lines = text.decode(errors="replace").splitlines()
+    vkeys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return [Key(vkey=checkpoint.parse_vkey(vkey).vkey, from_ns=0) for vkey in vkeys]

@@ -11,22 +11,23 @@ rules are pure: metering/inspection.py for one journal, metering/verdict.py for 
 import fcntl
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from metering import chain, checkpoint, salvage, segments, verdict
+from metering import chain, checkpoint, keys, salvage, segments, verdict
 from metering.checkpoint import NotANote
+from metering.endnotes import END_NOTE
 from metering.findings import Place, What
 from metering.inspection import NO_FRONT, Front, Inspection
 from metering.journal import LOCK, SALVAGE, WRITER_PATTERN, Directory, directories
+from metering.keyring import Key
 from metering.notebook import Claim
 from metering.record import Start
-from metering.trust import KeyValidity, Trust, parse_keys
+from metering.trust import Trust, parse_keys
 from metering.verdict import Anchor, Journal, Keys, Named, Report
 
-END_NOTE = "end.note"
 _JOURNAL = "journal"
-_KEYS = pathlib.Path("keys") / "keys.json"
+_KEYS = pathlib.Path(keys.DIRECTORY) / keys.KEYS
 _NOTE_SUFFIX = ".note"
 
 
@@ -40,7 +41,7 @@ class Places(NamedTuple):
 
     directories: list[Directory]
     whole: set[pathlib.Path]
-    keys: list[KeyValidity]
+    keys: list[Key]
 
 
 def find(paths: Sequence[pathlib.Path]) -> Places:
@@ -64,7 +65,7 @@ def find(paths: Sequence[pathlib.Path]) -> Places:
     return places
 
 
-def given_keys(text: str) -> Sequence[KeyValidity]:
+def given_keys(text: str) -> Sequence[Key]:
     """Keys as they are given by hand: a vkey, or the path of a file of them. Raises VerifyError, OSError."""
     path = pathlib.Path(text)
     if path.exists():
@@ -75,12 +76,18 @@ def given_keys(text: str) -> Sequence[KeyValidity]:
         raise VerifyError(f"{error}; and there is no such file") from None
 
 
-def read_keys(path: pathlib.Path) -> Sequence[KeyValidity]:
+def read_keys(path: pathlib.Path) -> Sequence[Key]:
     """Keys from a file: keys.json, or vkeys. Raises VerifyError, OSError."""
     try:
         return parse_keys(path.read_bytes())
     except NotANote as error:
         raise VerifyError(f"{path}: {error}") from None
+
+
+def trust_beside(root: pathlib.Path) -> Trust:
+    """The keys beside a directory of journals; none, if there are none. Raises VerifyError, OSError."""
+    keys = root.parent / _KEYS
+    return Trust(read_keys(keys) if keys.is_file() else ())
 
 
 def read_anchors(path: pathlib.Path) -> list[Anchor]:
@@ -99,7 +106,7 @@ def anchor(note: bytes, source: str) -> Anchor:
         raise VerifyError(f"{source} is no anchor: {error}") from None
 
 
-def verify(places: Places, given_keys: Sequence[KeyValidity], anchors: Sequence[Anchor]) -> Report:
+def verify(places: Places, given_keys: Sequence[Key], anchors: Sequence[Anchor]) -> Report:
     """Verify journals.
 
     given_keys: if there are any, no other key counts, and of these the dates that were found count as well.
@@ -118,7 +125,7 @@ def verify(places: Places, given_keys: Sequence[KeyValidity], anchors: Sequence[
     return verdict.conclude(journals, named=named, anchors=len(anchors), findings=findings, keys=keys)
 
 
-def _trust(given: Sequence[KeyValidity], found: Sequence[KeyValidity]) -> tuple[Trust | None, Keys]:
+def _trust(given: Sequence[Key], found: Sequence[Key]) -> tuple[Trust | None, Keys]:
     if not given:
         trust = Trust(found)
         return (
@@ -142,18 +149,21 @@ def _ended(directory: Directory) -> dict[str, Claim]:
 
 
 def _inspect_all(
-    found: Sequence[Directory], trust: Trust | None, claims: dict[str, list[Claim]]
+    found: Sequence[Directory], trust: Trust | None, claims: Mapping[str, Sequence[Claim]]
 ) -> list[Journal]:
-    """Inspect each; of several copies of one journal each is held against the longest."""
-    journals: dict[str, list[Journal]] = {}
+    """Inspect each. Of several copies of one journal the longest is read again and held against the others."""
+    copies: dict[str, list[Journal]] = {}
     for directory in found:
-        mine = claims.setdefault(directory.writer, [])
-        copies = journals.setdefault(directory.writer, [])
-        journal = inspect(
-            directory, trust, mine + [verdict.copy_claim(one.inspected, one.path) for one in copies]
-        )
-        copies.append(journal)
-    return [journal for copies in journals.values() for journal in copies]
+        journal = inspect(directory, trust, claims.get(directory.writer, ()))
+        copies.setdefault(directory.writer, []).append(journal)
+    for writer, journals in copies.items():
+        if len(journals) > 1:
+            longest = max(journals, key=lambda journal: journal.inspected.size)
+            journals.remove(longest)
+            others = [verdict.copy_claim(one.inspected, one.path) for one in journals]
+            directory = Directory(pathlib.Path(longest.path))
+            journals.insert(0, inspect(directory, trust, [*claims.get(writer, ()), *others]))
+    return [journal for journals in copies.values() for journal in journals]
 
 
 def inspect(directory: Directory, trust: Trust | None, claims: Sequence[Claim]) -> Journal:
@@ -162,7 +172,7 @@ def inspect(directory: Directory, trust: Trust | None, claims: Sequence[Claim]) 
     live = _is_live(directory.path)
     end_note = _read(directory.path / END_NOTE)
     salvaged = _read(directory.path / SALVAGE)
-    front = _front(directory)
+    front = front_of(directory)
     inspection = Inspection(directory.writer, str(directory.path), trust, claims, front)
     if front.size:
         says = f"seq 1 to {front.size} are in the archive alone, and it was not given"
@@ -187,7 +197,7 @@ def inspect(directory: Directory, trust: Trust | None, claims: Sequence[Claim]) 
     return Journal(inspected=inspected, path=str(directory.path))
 
 
-def _front(directory: Directory) -> Front:
+def front_of(directory: Directory) -> Front:
     """What is in the archive alone."""
     archived = segments.read_archived(directory.path)
     if archived is None or len(archived.frontier) != archived.last_seq.bit_count():

@@ -8,8 +8,11 @@ from metering.inspection import Inspected, State
 from metering.units import NS_PER_S
 from metering.verdict import Report
 
-_FOUND_KEYS = "keys found beside the journal: this proves no more than that whoever holds them wrote it"
-_NO_KEYS = "no key was given or found: no signature was looked at"
+_KEYS = {
+    "given": "those that were given, and no others",
+    "found": "keys found beside the journal: this proves no more than that whoever holds them wrote it",
+    "none": "no key was given or found: no signature was looked at",
+}
 
 
 def page(report: Report) -> str:
@@ -71,13 +74,7 @@ def _sum(report: Report) -> str:
 
 
 def _keys(report: Report) -> str:
-    match report.keys.source:
-        case "given":
-            return "those that were given, and no others"
-        case "found":
-            return _FOUND_KEYS
-        case "none":
-            return _NO_KEYS
+    return _KEYS[report.keys.source]
 
 
 def _anchors(report: Report) -> str:

@@ -100,6 +100,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.notebook",
     "metering.periods",
     "metering.pricing",
+    "metering.proof",
     "metering.record",
     "metering.replay",
     "metering.salvage",

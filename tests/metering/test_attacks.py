@@ -72,10 +72,10 @@ def test_an_anchor_of_a_journal_that_is_gone_is_missed(tmp_path: pathlib.Path) -
 
 BROKEN_LAWS: dict[str, tuple[object, str, object, str]] = {
     "signature not checked": (
-        Trust, "judge", lambda trust, _: Signed(trust._keys[0].verifier, False), "sign anew with another key",
+        Trust, "judge", lambda trust, _: Signed(trust._keys[0][0], False), "sign anew with another key",
     ),
     "validity ignored": (
-        Trust, "judge", lambda trust, note: Signed(note.signer(key.verifier for key in trust._keys), False),
+        Trust, "judge", lambda trust, note: Signed(note.signer(verifier for verifier, _ in trust._keys), False),
         "sign with a stolen key",
     ),
     "root not compared": (merkle.Tree, "root", lambda _: bytes(32), "the same at equal length"),

@@ -93,6 +93,11 @@ def drop_segment(number: int) -> Callable[[pathlib.Path], None]:
     return attack
 
 
+def repeat_segment(state_dir: pathlib.Path) -> None:
+    path = first_of(state_dir)
+    shutil.copy(path / segment_name(1), path / segment_name(3))
+
+
 def drop_directory(state_dir: pathlib.Path) -> None:
     shutil.rmtree(first_of(state_dir))
 
@@ -257,6 +262,7 @@ ATTACKS = {
     "drop the first segment": Attack(drop_segment(0), What.LINES_MISSING),
     "drop a middle segment": Attack(drop_segment(1), What.LINES_MISSING),
     "drop the last segment": Attack(drop_segment(-1), What.TOO_FEW_LINES),
+    "put in a segment": Attack(repeat_segment, What.LINE_REPEATED),
     "drop a directory": Attack(drop_directory, What.DIRECTORY_MISSING, Verdict.INCOMPLETE),
     "rename a directory": Attack(rename_directory, What.WRONG_WRITER),
     "splice two journals": Attack(splice, What.CHAIN_BROKEN),
