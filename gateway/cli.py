@@ -24,6 +24,7 @@ from gateway.commands import (
     port,
     say,
     say_broken,
+    tell,
 )
 from gateway.config_tree import ConfigErrors
 
@@ -119,7 +120,7 @@ def export(args: argparse.Namespace) -> int:
     where = place(args)
     try:
         found = export_command.find(where, hours, say)
-        export_command.write(found.rows, hours, args.out, pathlib.Path(where.state_dir) / "journal")
+        export_command.write(found.rows, hours, args.out, lambda told: tell(where, "export", told))
     except export_command.ExportError as error:
         raise CommandError(str(error)) from error
     return say_broken(found.broken)

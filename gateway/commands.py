@@ -4,11 +4,13 @@ import argparse
 import os
 import pathlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from gateway import config_load, outfile
 from gateway.config_load import DEFAULT_FILE, Flags, Place
 from metering.chain import Broken
+from metering.events import Happening
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -61,6 +63,20 @@ def journal_root(args: argparse.Namespace) -> pathlib.Path:
     if not root.is_dir():
         raise CommandError(f"there is no journal in {root}; name the data's place with --state-dir or -c")
     return root
+
+
+def tell(where: Place, command: str, *happenings: Happening) -> None:
+    """Have the journal tell what a command is about to do. Raises CommandError: it cannot, so nothing is to be done.
+
+    where: as `place` gives it; command: as the user calls it.
+    """
+    from metering import event_journal
+
+    try:
+        event_journal.tell(where.journals, command, happenings, where.keys.ensure(time.time_ns()))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"nothing was done, since {where.journals} cannot tell of it: {reason}") from error
 
 
 def flags(args: argparse.Namespace) -> Flags:

@@ -13,7 +13,7 @@ from backends import tls
 from backends.catalog import read_catalog
 from backends.model import Section
 from gateway import config_check, pricing_config
-from gateway.config import LISTEN_DEFAULT, Config, Redis, Scope, host_and_port
+from gateway.config import LISTEN_DEFAULT, Config, Journal, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
 from metering.keys import Keys
@@ -47,10 +47,21 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the data is: all that the commands which only read need."""
+    """Where the data is: all that the commands need which serve nothing."""
 
     state_dir: str = ".weighbridge"
     redis: Redis = Redis()
+    journal: Journal = Journal()
+
+    @property
+    def journals(self) -> pathlib.Path:
+        """The journals' root."""
+        return pathlib.Path(self.state_dir) / "journal"
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that sign the journals."""
+        return signing_keys(self.state_dir, self.journal.signing_key_file)
 
 
 def instances_csv() -> str:
@@ -119,13 +130,13 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
     known = {
         name: value
         for name, value in env.items()
-        if name.startswith((f"{PREFIX}STATE_DIR", f"{PREFIX}REDIS"))
+        if name.startswith((f"{PREFIX}STATE_DIR", f"{PREFIX}REDIS", f"{PREFIX}JOURNAL"))
     }
     _lay_environment(root, known, mistakes)
     _lay_flags(root, Flags(state_dir=flags.state_dir), mistakes)
     if mistakes:
         raise ConfigErrors(mistakes)
-    root.value = {key: root.value[key] for key in ("state_dir", "redis") if key in root.value}
+    root.value = {key: root.value[key] for key in Place.__struct_fields__ if key in root.value}
     shape = Shape()
     found = shape.read(root, Place)
     shape.raise_mistakes()

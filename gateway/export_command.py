@@ -56,7 +56,7 @@ def find(place: Place, hours: range, say: Callable[[str], None]) -> Found:
             raise ExportError(f"the store holds what is no ledger: {error}") from error
     if configured is not None:
         raise ExportError(reason)
-    journals = state_dir / "journal"
+    journals = place.journals
     if not journals.is_dir():
         raise ExportError(
             f"{reason}, and there is no journal in {journals}; name the data's place with --state-dir or -c"
@@ -71,10 +71,12 @@ async def _from_store(url: str, hours: range) -> list[Row]:
         return await export.rows_from_store(store, hours)
 
 
-def write(rows: Sequence[Row], hours: range, out: pathlib.Path | None, journals: pathlib.Path) -> None:
-    """Write the CSV to a file, whole or not at all, or to stdout, once the journal tells of it.
+def write(
+    rows: Sequence[Row], hours: range, out: pathlib.Path | None, tell: Callable[[Happening], None]
+) -> None:
+    """Write the CSV to a file, whole or not at all, or to stdout, once the journal has been told of it.
 
-    journals: <state_dir>/journal. Raises ExportError: it cannot tell; nothing was written. OSError, naming `out`.
+    tell: what it raises leaves nothing written. Raises OSError, naming `out`.
     """
     text = io.StringIO(newline="")
     export_csv(rows, text)
@@ -88,17 +90,9 @@ def write(rows: Sequence[Row], hours: range, out: pathlib.Path | None, journals:
         to="stdout" if out is None else str(out.absolute()),
     )
     if out is None:
-        _tell(told, journals)
+        tell(told)
         sys.stdout.write(text.getvalue())
         return
     with outfile.whole(out) as file:
         file.write(data)
-        _tell(told, journals)
-
-
-def _tell(told: Happening, journals: pathlib.Path) -> None:
-    try:
-        event_journal.tell(journals, "export", [told])
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ExportError(f"nothing was exported, since {journals} cannot tell of it: {reason}") from error
+        tell(told)

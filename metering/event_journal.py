@@ -1,6 +1,6 @@
 """The journal of a command: it tells what it does in a writer's directory of its own, whether or not a gateway runs.
 
-    start (command: "export")  ─▶  its events  ─▶  stop          one write, durable when `tell` returns
+    start (command: "export")  ─▶  its events  ─▶  stop  ─▶  end.note          durable when `tell` returns
 
 Such a directory is like any other: chained, folded, archived and verified. It is made in one go; a command that
 dies meanwhile leaves one that the next start closes, or none.
@@ -14,9 +14,11 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from metering import chain, journal
+from metering import chain, endnotes, journal
+from metering.checkpoint import Signer
 from metering.events import Happening
 from metering.journal import Journal
+from metering.notary import Notary
 from metering.record import Line, Start, Stop
 from metering.units import NS_PER_HOUR
 
@@ -27,22 +29,22 @@ def tell(
     root: pathlib.Path,
     command: str,
     happenings: Sequence[Happening],
+    signer: Signer,
     *,
     clock: Callable[[], int] = time.time_ns,
 ) -> str:
     """Write these events, durably. root: <state_dir>/journal; it is made if need be.
 
-    command: as the user calls it, as in `audit forget`. returns: the writer. Raises OSError: they are not written.
+    command: as the user calls it, as in `audit forget`. signer: signs the whole of it.
+    returns: the writer. Raises OSError: they are not written, or not signed.
     """
     writer = journal.new_writer_id(secrets.token_bytes(journal.WRITER_RANDOM_BYTES))
     lines: list[bytes] = []
-    seq, prev = 0, chain.ZEROS
+    leaves = [chain.ZEROS]
 
     def add(make: Callable[[int, str], Line]) -> None:
-        nonlocal seq, prev
-        seq += 1
-        lines.append(chain.encode(make(seq, prev)))
-        prev = chain.leaf(lines[-1][:-1])
+        lines.append(chain.encode(make(len(leaves), leaves[-1])))
+        leaves.append(chain.leaf(lines[-1][:-1]))
 
     def start(seq: int, prev: str) -> Start:
         return Start(
@@ -65,6 +67,9 @@ def tell(
     try:
         opened.write(b"".join(lines), 1, clock() // NS_PER_HOUR)
         opened.sync_work()()
+        notary = Notary(writer, signer)
+        notary.add(leaves[1:])
+        endnotes.write(opened.path, notary.end(clock()).note)
     finally:
         opened.close()
     return writer

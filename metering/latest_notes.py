@@ -11,10 +11,9 @@ import msgspec
 
 from metering import chain, checkpoint, search, segments
 from metering.checkpoint import NotANote
+from metering.endnotes import END_NOTE
 from metering.journal import Directory, directories
 from metering.record import Checkpoint
-
-END_NOTE = "end.note"
 
 
 class Latest(msgspec.Struct, frozen=True, kw_only=True):

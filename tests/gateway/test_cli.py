@@ -438,9 +438,7 @@ def test_without_its_trace_nothing_is_exported(
         assert cli.main(["export", *PERIOD, *out]) == 1
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert (
-            "nothing was exported, since .weighbridge/journal cannot tell of it: No space left" in printed.err
-        )
+        assert "nothing was done, since .weighbridge/journal cannot tell of it: No space left" in printed.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [".weighbridge"]
     assert events(journal.parent) == []
 

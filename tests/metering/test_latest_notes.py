@@ -6,7 +6,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from metering import record
 from metering.checkpoint import Head, Signer
-from metering.latest_notes import END_NOTE, Latest, latest
+from metering.endnotes import END_NOTE
+from metering.latest_notes import Latest, latest
 from tests.support import journals
 from tests.support.journals import AT_NS, WRITER, Make
 
