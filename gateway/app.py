@@ -6,14 +6,10 @@ journal ─▶ page, shipper (folds) ─▶ recorder ─▶ upstreams, registry 
 import asyncio
 import contextlib
 import functools
-import importlib.metadata
 import logging
-import os
 import pathlib
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -30,14 +26,13 @@ from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
 from gateway import errors, openai_api, paths, plain, pricing_config, rounds
-from gateway.attempt_log import AttemptLog
 from gateway.audit_api import AuditApi
 from gateway.auth import Keys
+from gateway.books import PAGES, Books
 from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
-from gateway.config_last import ConfigLast
-from gateway.config_load import backend_keys, instances_csv, signing_keys
+from gateway.config_load import backend_keys, instances_csv
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
 from gateway.kept import KeptResponses
@@ -48,20 +43,11 @@ from gateway.queueing import Seats, share
 from gateway.relay import Services
 from gateway.routing import Target
 from gateway.targets import ServedModel, Targets, Tier
-from metering import endnotes
-from metering import journal as journals
-from metering.journal import Journal
 from metering.logs import log
-from metering.notary import Notary
-from metering.pages import Page
 from metering.pricing import Unpriced, explain
 from metering.record import Host, Identity
-from metering.recorder import Recorder
-from metering.shipper import Shipper
-from metering.store import Store
 from metering.units import NS_PER_MS, NS_PER_S
 
-PAGES = "pages"
 FIRST_PROBES_S = 1.0
 """How long a worker waits to learn which backends are ready before it takes calls."""
 
@@ -138,7 +124,11 @@ async def _open(
 ) -> None:
     config = worker.config
     door, _ = doors
-    books = await _open_books(worker, stack)
+    books = Books(config, worker.index, worker.redis_url, behind=worker.behind)
+    stack.push_async_callback(books.close)
+    failed = asyncio.Event()
+    await books.open(failed.set)
+    worker.on_behind(books.compare)
     seats = Seats(
         {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
         calls_max=config.bounds.queue_calls_max,
@@ -157,26 +147,34 @@ async def _open(
         clock=time.monotonic_ns,
         open=set(),
         lag=LoopLag(interval_ns=_ns(rounds.SWEEP_S), lag_ns_max=config.bounds.loop_lag_ms_max * NS_PER_MS),
-        exceeded=books.page.exceeded,
+        exceeded=books.exceeded,
     )
     stack.push_async_callback(rounds.stop_calls, services)
 
     def gauges() -> None:
+        if (held := books.held) is None:
+            return
+        shown = held.page.gauges
         for entry in entries:
-            books.page.gauges.in_flight(entry.backend.name, seats.taken(entry.backend.name))
-        books.page.gauges.ledger_lag(books.shipper.lag())
-        books.page.gauges.journal(full=books.recorder.full, slow=books.recorder.slow)
-        books.page.gauges.client_connections(len(door.connections))
-        books.page.gauges.loop_lag(services.lag.worst_ns)
-        books.page.publish()
+            shown.in_flight(entry.backend.name, seats.taken(entry.backend.name))
+        shown.ledger_lag(held.shipper.lag())
+        shown.journal(full=held.recorder.full, slow=held.recorder.slow)
+        shown.client_connections(len(door.connections))
+        shown.loop_lag(services.lag.worst_ns)
+        held.page.publish()
 
-    audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=books.recorder)
+    def opened() -> None:
+        services.recorder = books.recorder
+        for entry in entries:
+            state.write_down(entry)
+
+    audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=lambda: books.recorder)
     stack.callback(audit.tell_refused)
     for app in (main, ops_app):
         app.router.routes += audit.routes()
     door.api = _open_faces(config, services, targets, gauges, main, ops_app)
     for one in doors:
-        one.exceeded = books.page.exceeded
+        one.exceeded = books.exceeded
     await _probe_all(registry, stack)
     for forever in (
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
@@ -184,62 +182,12 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.drain(worker.stopping, services, config.drain_s),
+        rounds.keep_open(books, failed, opened, worker.dead, worker.ready),
         *(registry.watch(entry) for entry in entries),
     ):
         stack.push_async_callback(rounds.cancel, asyncio.create_task(forever))
-    worker.ready(books.recorder.writer)
-
-
-class _Books(NamedTuple):
-    """Where calls are written down, and the two folds of it."""
-
-    recorder: Recorder
-    page: Page
-    shipper: Shipper
-
-
-async def _open_books(worker: Worker, stack: contextlib.AsyncExitStack) -> _Books:
-    """Open this worker's journal; on return its `start` line is durable."""
-    config, state_dir = worker.config, pathlib.Path(worker.config.state_dir)
-    writer = journals.new_writer_id(secrets.token_bytes(10))
-    journal = Journal.create(
-        state_dir / "journal", writer=writer, segment_bytes_max=config.journal.segment_bytes_max
-    )
-    page = Page(state_dir / PAGES, writer, on_stuck=_page_stuck)
-    stack.callback(page.close)
-    store = Store(worker.redis_url)
-    stack.push_async_callback(store.close)
-    shipper = Shipper(store, journals.Directory(journal.path), on_behind=worker.behind)
-    keys = signing_keys(config.state_dir, config.journal.signing_key_file)
-    recorder = Recorder(
-        journal,
-        (page, shipper, AttemptLog()),
-        Notary(writer, keys.signer(keys.load())),
-        loop=asyncio.get_running_loop(),
-        clock=time.time_ns,
-        bytes_max=config.journal.bytes_max,
-        fsync=config.journal.fsync,
-        fsync_interval_ms=config.journal.fsync_interval_ms,
-        on_dead=functools.partial(_journal_dead, worker.dead),
-        unwritten=page.unwritten,
-    )
-    last = ConfigLast(state_dir)
-    changes = last.changes(config) if worker.index == 0 else []  # one worker tells of a start, not each
-    await recorder.start(
-        config_digest=cfg.digest(config),
-        ended=endnotes.ended(journal.path.parent),
-        pid=os.getpid(),
-        version=importlib.metadata.version("weighbridge"),
-        worker=worker.index,
-        behind=[told.line(time.time_ns) for told in changes],
-    )
-    if changes:
-        last.remember(config)
-    recorder.on_synced(shipper.synced)
-    await stack.enter_async_context(shipper)
-    worker.on_behind(shipper.compare)
-    stack.push_async_callback(recorder.stop)
-    return _Books(recorder, page, shipper)
+    if books.is_written:
+        worker.ready(books.recorder.writer)
 
 
 def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Entry]:
@@ -274,8 +222,7 @@ def _open_faces(
         bounds=config.bounds,
     )
     operators = Ops(
-        registry=services.registry,
-        recorder=services.recorder,
+        services=services,
         models=tuple(models.values()),
         pages_dir=pathlib.Path(config.state_dir) / PAGES,
         before_scrape=gauges,
@@ -330,13 +277,12 @@ class _State:
 
     targets: Targets
 
-    def __init__(self, config: Config, books: _Books) -> None:
+    def __init__(self, config: Config, books: Books) -> None:
         self._models = config.models
         self._prices = pricing_config.price_book(config, instances_csv())
-        self._recorder = books.recorder
-        self._page = books.page
+        self._books = books
         self._catalog = read_catalog(instances_csv())
-        self._digests: dict[tuple[str, str], str] = {}
+        self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
         self._said: set[tuple[str, str, Unpriced]] = set()
 
     def changed(self, entry: Entry) -> None:
@@ -346,7 +292,13 @@ class _State:
                 logger, logging.WARNING if entry.health.state is State.DOWN else logging.INFO, "backend state",
                 backend=name, state=entry.health.state.value, reason=entry.health.reason,
             )  # fmt: skip
-        self._page.gauges.backend_state(name, entry.health.state.value)
+        self.write_down(entry)
+
+    def write_down(self, entry: Entry) -> None:
+        """What it is and how it stands, where that is not written yet: a new journal and its page have none of it."""
+        name = entry.backend.name
+        if (held := self._books.held) is not None:
+            held.page.gauges.backend_state(name, entry.health.state.value)
         for model in self._models:
             if any(name in tier.backends for tier in model.tiers):
                 self._identify(model, entry)
@@ -354,10 +306,11 @@ class _State:
     def _identify(self, model: cfg.Model, entry: Entry) -> None:
         host = identity.host(entry.backend, pricing_config.model_facts(model), self._catalog, entry.probed)
         digest = identity.digest(host)
-        if self._digests.get((model.name, host.backend)) == digest:
+        recorder = self._books.recorder
+        if self._written.get((model.name, host.backend)) == (recorder.writer, digest):
             return
-        self._digests[model.name, host.backend] = digest
-        self._recorder.note(functools.partial(_identity_line, host, digest))
+        self._written[model.name, host.backend] = recorder.writer, digest
+        recorder.note(functools.partial(_identity_line, host, digest))
         tariff = self._prices.tariff(host)
         if isinstance(tariff, Unpriced):
             self._say_unpriced(tariff, host, entry.backend.instance_type)
@@ -390,15 +343,6 @@ class _State:
 
 def _identity_line(host: Host, digest: str, seq: int, prev: str) -> Identity:
     return Identity(at_ns=time.time_ns(), digest=digest, host=host, prev=prev, seq=seq)
-
-
-def _page_stuck(error: OSError) -> None:
-    log(logger, logging.ERROR, "metrics page cannot grow", error=str(error))
-
-
-def _journal_dead(dead: Callable[[], None], error: OSError) -> None:
-    log(logger, logging.ERROR, "journal cannot be written", error=str(error))
-    dead()
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

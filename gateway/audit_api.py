@@ -27,6 +27,7 @@ from gateway.sign_ins import SignIns
 from metering import events
 from metering.logs import log
 from metering.recorder import Recorder
+from metering.unwritten import Unwritable
 
 PREFIX = "/audit/v1"
 WAITING_MAX = 16
@@ -41,8 +42,14 @@ class AuditApi:
     """What the auditors' face needs of the worker. read: has a question answered."""
 
     def __init__(
-        self, *, config: Config, keys: Keys, recorder: Recorder, read: Reader = audit_reader.read
+        self,
+        *,
+        config: Config,
+        keys: Keys,
+        recorder: Callable[[], Recorder | Unwritable],
+        read: Reader = audit_reader.read,
     ) -> None:
+        """recorder: gives the one that takes lines now."""
         self._config = config
         self._keys = keys
         self._recorder = recorder
@@ -61,14 +68,14 @@ class AuditApi:
     def tell_refused(self) -> None:
         """Called once a second, and at the end: put what was refused into the journal."""
         for happening in self._sign_ins.told():
-            self._recorder.note(happening.line(time.time_ns))
+            self._recorder().note(happening.line(time.time_ns))
 
     def _endpoint(
         self, question_of: Callable[[Request], Question]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             auditor = self._auditor(request)
-            if not self._recorder.has_room():
+            if not self._recorder().has_room():
                 raise openai_api.no_room()
             try:
                 content = await self._answer(question_of(request), self._lines[HOP in request.headers])
@@ -115,7 +122,7 @@ class AuditApi:
             request_id=response.headers["x-request-id"],
         )
         try:
-            await self._recorder.tell(told.line(time.time_ns))
+            await self._recorder().tell(told.line(time.time_ns))
         except OSError as error:
             raise errors.JournalFull("this look could not be recorded, so nothing is shown") from error
 

@@ -15,13 +15,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from backends.health import State
-from backends.registry import Registry
 from gateway.auth import Keys
 from gateway.openai_api import credentials, json_response
+from gateway.relay import Services
 from gateway.targets import ServedModel
 from metering import metrics
 from metering.pages import PageError
-from metering.recorder import Recorder
 
 
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of /readyz. reasons: why calls cannot be served; empty when ready."""
+    """The answer of /readyz. reasons: why calls cannot be served, or not be recorded."""
 
     ready: bool
     reasons: tuple[str, ...]
@@ -48,14 +47,12 @@ class Ops:
     def __init__(
         self,
         *,
-        registry: Registry,
-        recorder: Recorder,
+        services: Services,
         models: tuple[ServedModel, ...],
         pages_dir: pathlib.Path,
         before_scrape: Callable[[], None],
     ) -> None:
-        self._registry = registry
-        self._recorder = recorder
+        self._services = services
         self._models = models
         self._pages_dir = pages_dir
         self._before_scrape = before_scrape
@@ -86,7 +83,7 @@ class Ops:
 
     def readiness(self) -> Readiness:
         """Which models can be served now, and what stands in the way of the others."""
-        entries = self._registry.entries
+        entries, recorder = self._services.registry.entries, self._services.recorder
         now_ns = time.monotonic_ns()
         models = {
             model.id: any(
@@ -95,11 +92,11 @@ class Ops:
             for model in self._models
         }
         reasons = [f"model {name}: no backend is ready" for name, able in models.items() if not able]
-        recordable = self._recorder.has_room()
-        if not recordable:
-            reasons.append(
-                "the journal is full" if self._recorder.dead is None else "the journal cannot be written"
-            )
+        recordable = recorder.has_room()
+        if recorder.dead is not None:  # calls may go on, as `journal.on_error` says
+            reasons.append("the journal cannot be written")
+        elif not recordable:
+            reasons.append("the journal is full")
         return Readiness(
             ready=any(models.values()) and recordable,
             reasons=tuple(reasons),

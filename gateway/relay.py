@@ -27,19 +27,21 @@ from metering.families import Bound
 from metering.logs import log
 from metering.record import Line
 from metering.recorder import Recorder
+from metering.unwritten import Unwritable
 
 logger = logging.getLogger("weighbridge.relay")
 
 _ADMITTED, _SEALED = machine.Admitted(), machine.Sealed()
 
 
-class Services(msgspec.Struct, frozen=True, kw_only=True):
+class Services(msgspec.Struct, kw_only=True):
     """What every call of this worker shares.
 
+    recorder: replaced when the journal is opened again; a call keeps to the one that it began with.
     open: calls not over yet; clock: monotonic ns; lag: of the loop; exceeded: told of bounds that were passed.
     """
 
-    recorder: Recorder
+    recorder: Recorder | Unwritable
     seats: Seats
     registry: Registry
     clock: Callable[[], int]
@@ -80,13 +82,14 @@ class Relay:
     """One call on its way through this worker."""
 
     __slots__ = (
-        "_attempt", "_busy", "_client", "_events", "_paused", "_request", "_resumed", "_sealing", "_seated",
-        "_services", "_ticket", "call",
+        "_attempt", "_busy", "_client", "_events", "_paused", "_recorder", "_request", "_resumed", "_sealing",
+        "_seated", "_services", "_ticket", "call",
     )  # fmt: skip
 
     def __init__(self, services: Services, call: Call, request: Request, client: Client) -> None:
         self.call = call
         self._services = services
+        self._recorder = services.recorder
         self._request = request
         self._client = client
         self._ticket = Ticket(call.facts.model, self._granted)
@@ -192,7 +195,7 @@ class Relay:
             ACTIONS[type(action)](self, action)
 
     def _admit(self, _action: machine.Admit) -> None:
-        self._services.recorder.append(self)
+        self._recorder.append(self)
 
     def _ask(self, action: machine.Ask) -> None:
         if not self._seated:
@@ -270,7 +273,7 @@ class Relay:
 
     def _seal(self, _action: machine.Seal) -> None:
         self._sealing = True
-        self._services.recorder.append(self)
+        self._recorder.append(self)
 
     def _finish(self, action: machine.Finish) -> None:
         self._services.open.discard(self)

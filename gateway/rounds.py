@@ -1,7 +1,7 @@
 """What a worker does again and again beside its calls, and what it does with them at its end.
 
 each 100 ms   deadlines of calls, idle connections to backends; how late the loop is
-each second   deadlines of clients' connections; gauges
+each second   deadlines of clients' connections; gauges; whether a journal can be made, where there is none
 at the end    running answers go on for a while, then each is ended with its record
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from backends.registry import Entry
 from gateway import errors
+from gateway.books import Books
 from gateway.direct import Door
 from gateway.events import Stopping
 from gateway.relay import Services
@@ -21,6 +22,8 @@ from metering.units import NS_PER_S
 SWEEP_S = 0.1
 SLOW_SWEEP_S = 1.0
 STOP_WAIT_S = 5.0
+AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 8.0
+"""How long after a journal has failed, or could not be made, it is tried again; twice as long each time."""
 
 logger = logging.getLogger("weighbridge.worker")
 
@@ -62,6 +65,36 @@ async def cancel(task: "asyncio.Task[None]") -> None:
         await task
 
 
+async def keep_open(
+    books: Books,
+    failed: asyncio.Event,
+    opened: Callable[[], None],
+    dead: Callable[[], None],
+    ready: Callable[[str], None],
+) -> None:
+    """For ever: where there is no journal, try to open one; where one failed, that or the end of the worker.
+
+    failed: set when an open one has failed; opened: called when another one is open; dead: ends the worker;
+    ready: told the new writer, once the failed journal has been let go of.
+    """
+    wait_s = AGAIN_S_MIN
+    while True:
+        if books.is_written:
+            await failed.wait()
+            wait_s = AGAIN_S_MIN
+            if books.ends_the_worker:
+                dead()
+                return
+        failed.clear()
+        await asyncio.sleep(wait_s)
+        wait_s = min(2 * wait_s, AGAIN_S_MAX)
+        try:
+            if await books.again(failed.set, opened):
+                ready(books.recorder.writer)
+        except Exception as error:  # noqa: BLE001  our own mistake must not be the last try
+            log(logger, logging.ERROR, "fault in a round", error=repr(error))
+
+
 async def drain(stopping: asyncio.Event, services: Services, drain_s: float) -> None:
     """Once it is to end: let the calls under way go on for a while, then end them while their clients still listen.
 
@@ -69,7 +102,7 @@ async def drain(stopping: asyncio.Event, services: Services, drain_s: float) -> 
     """
     await stopping.wait()
     deadline = services.clock() + round(drain_s * NS_PER_S)
-    while services.recorder.dead is None and services.clock() < deadline:
+    while not services.recorder.ended and services.clock() < deadline:
         await asyncio.sleep(SWEEP_S)
     await stop_calls(services)
 

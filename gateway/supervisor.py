@@ -223,6 +223,10 @@ class Supervisor:
         for message in messages:
             match message:
                 case Ready(writer):
+                    if (
+                        place.writer is not None
+                    ):  # its journal before this one has failed, and is to be closed
+                        self._caretaker.poke()
                     place.writer = writer
                     log(logger, logging.INFO, "worker ready", worker=place.index, writer=writer)
                     self._count_ready(place.index)

@@ -20,6 +20,7 @@ import fcntl
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -90,7 +91,11 @@ class Journal:
         if path.exists():
             raise FileExistsError(errno.EEXIST, "there is such a writer", str(path))
         hidden.mkdir()
-        lock_fd = os.open(hidden / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            lock_fd = os.open(hidden / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        except OSError:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
         journal = cls(path, lock_fd, segment_bytes_max=segment_bytes_max)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,8 +105,15 @@ class Journal:
             sync_directory(root)
         except OSError:
             journal.close()
+            for leftover in (hidden, path):
+                shutil.rmtree(leftover, ignore_errors=True)
             raise
         return journal
+
+    def discard(self) -> None:
+        """Remove the directory of a journal that has no durable line, as far as the disk lets it; close it first."""
+        assert self.dead
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def write(self, data: bytes, first_seq: int, hour: int | None) -> None:
         """Append whole lines by one write().

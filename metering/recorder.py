@@ -50,6 +50,7 @@ from metering.record import (
 )
 from metering.turns import Checkpointing, Entry, Note, Turn
 from metering.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
+from metering.unwritten import Shown, Unwritable
 
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ class Recorder:
     clock: wall clock in nanoseconds since 1970 (UTC).
     bytes_max: for all files under the journal's root, all writers together.
     unwritten: called with the kind of each line that found no room and was left out.
+    shown: who is given the lines that come when it has failed; their calls go on. None: they do not.
     on_dead: called once, when a write or a sync has failed; from then on each entry gets
         `failed`. A writer never goes on after an error: what the disk holds is not known any more.
     """
@@ -124,6 +126,7 @@ class Recorder:
         fsync_interval_ms: int,
         on_dead: Callable[[OSError], None],
         unwritten: Callable[[str], None],
+        shown: Shown | None = None,
     ) -> None:
         assert fsync_interval_ms > 0
         self.writer = journal.writer
@@ -143,6 +146,8 @@ class Recorder:
         self._sync_interval_s = (OS_SYNC_INTERVAL_MS if fsync == "os" else fsync_interval_ms) / 1_000
         self._on_dead = on_dead
         self._unwritten = unwritten
+        self._shown = shown
+        self._after: Unwritable | None = None  # once it is dead
         self._ballast = journal.ballast
         self._ballast_small = False  # as large as the disk affords, and not as large as wanted
         self._growing: asyncio.Future[bool] | None = None
@@ -163,6 +168,11 @@ class Recorder:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
+    def ended(self) -> bool:
+        """Can no call end well any more?"""
+        return self._after is not None and self._after.ended
+
+    @property
     def open_calls(self) -> int:
         """Calls with an `admitted` line and no record yet."""
         return len(self._open)
@@ -174,7 +184,9 @@ class Recorder:
 
     def has_room(self) -> bool:
         """May one more call be admitted? Room for all that is under way is kept free."""
-        if self.dead is not None or self.full:
+        if self._after is not None:
+            return self._after.has_room()
+        if self.full:
             return False
         under_way = len(self._entries) + (len(self._turn.waiting) if self._turn else 0)
         calls = len(self._open) + under_way + 1
@@ -191,8 +203,8 @@ class Recorder:
 
     def append(self, entry: Entry) -> None:
         """Put a line into this turn. `written` or `failed` follows, never from within this call."""
-        if self.dead is not None:
-            self._loop.call_soon(entry.failed, self.dead)
+        if self._after is not None:
+            self._after.append(entry)
             return
         self._entries.append(entry)
         if len(self._entries) == 1:
@@ -366,11 +378,11 @@ class Recorder:
                 self._schedule_sync()
 
     def _fail_turn(self, turn: Turn, error: OSError) -> None:
-        self._entries = turn.waiting + self._entries
         if self.dead is None:
-            self._die(error)
+            self._end(error, turn)
+            self._call(self._on_dead, error)
         else:
-            self._end(self.dead)
+            self._end(self.dead, turn)
 
     # A full disk
 
@@ -462,13 +474,20 @@ class Recorder:
             self._end(error)
             self._call(self._on_dead, error)
 
-    def _end(self, error: OSError) -> None:
+    def _end(self, error: OSError, turn: Turn | None = None) -> None:
+        """Take no line any more, nor those that are still to be written. turn: the one that failed."""
         self.dead = error
+        after = self._after = self._after or Unwritable(self.writer, error, self._shown, loop=self._loop)
         for timer in self._timers.values():
             timer.cancel()
         entries, self._entries = self._entries, []
+        if turn is not None:
+            for (line, _, _), entry in zip(turn.lines, turn.entries, strict=True):
+                self._call(after.give_up_made, entry, line)
+            for entry in turns.without(turn.waiting, turn.entries):  # refusals that found no room
+                self._call(entry.written)
         for entry in entries:
-            self._call(entry.failed, error)
+            self._call(after.give_up, entry)
 
     def _in_thread(
         self, work: Callable[[], T], done: Callable[[asyncio.Future[T]], None]

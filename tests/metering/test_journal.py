@@ -263,13 +263,24 @@ def test_a_directory_is_made_durable_with_all_above_it(root: pathlib.Path, syncs
     assert syncs.names == [root.parent.parent.name, "state", f".{WRITER}", "journal"]
 
 
-def test_a_directory_that_cannot_be_made_durable_is_not_named(root: pathlib.Path, syncs: Syncs) -> None:
-    syncs.fails_at = f".{WRITER}"
+@pytest.mark.parametrize("fails_at", [f".{WRITER}", "journal"])
+def test_a_directory_that_cannot_be_made_durable_is_not_there(
+    root: pathlib.Path, syncs: Syncs, fails_at: str
+) -> None:
+    root.mkdir(parents=True)
+    syncs.fails_at = fails_at
     with pytest.raises(OSError, match="Input/output"):
         create(root)
-    assert directories(root) == []
-    with open(root / f".{WRITER}" / LOCK) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert list(root.iterdir()) == []
+    syncs.fails_at = ""
+    create(root).close()
+
+
+def test_a_journal_with_nothing_durable_can_be_discarded(root: pathlib.Path) -> None:
+    made = create(root)
+    made.close()
+    made.discard()
+    assert list(root.iterdir()) == []
 
 
 # Reading

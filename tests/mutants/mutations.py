@@ -120,7 +120,7 @@ def gap_counted() -> None:
 
 def disk_broken() -> None:
     """No break of ours: the disk takes no write for as long as there is a file at KILL_TEST_BROKEN."""
-    write, broken = Journal.write, pathlib.Path(os.environ["KILL_TEST_BROKEN"])
+    write, create, broken = Journal.write, Journal.create, pathlib.Path(os.environ["KILL_TEST_BROKEN"])
 
     def write_or_fail(journal: Journal, data: bytes, first_seq: int, hour: int) -> None:
         if broken.exists():
@@ -128,7 +128,12 @@ def disk_broken() -> None:
             raise OSError(errno.EIO, "Input/output error")
         write(journal, data, first_seq, hour)
 
-    Journal.write = write_or_fail
+    def create_or_fail(*where: object, **options: object) -> Journal:
+        if broken.exists():
+            raise OSError(errno.EROFS, "Read-only file system")
+        return create(*where, **options)
+
+    Journal.write, Journal.create = write_or_fail, create_or_fail
 
 
 def no_ballast() -> None:

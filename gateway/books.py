@@ -1,0 +1,210 @@
+"""Where a worker's calls are written down: its journal and the folds of it, opened again when the disk has failed.
+
+    no journal could be made ──┬─ again and again ─▶ open ─▶ a write or a sync failed ─┬─ stop ─▶ the worker ends
+                               └────────────────────────────────────── continue ◀──────┘
+
+While there is none calls are refused (`journal.on_error: stop`), or go on and what is not written is shown
+(`continue`). A directory that failed is never written again: what is opened is a fresh one, of another writer.
+"""
+
+import asyncio
+import collections
+import contextlib
+import functools
+import importlib.metadata
+import logging
+import os
+import pathlib
+import secrets
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway import config as cfg
+from gateway.attempt_log import AttemptLog
+from gateway.config import Config
+from gateway.config_last import ConfigLast
+from gateway.config_load import signing_keys
+from metering import endnotes
+from metering import journal as journals
+from metering.families import Bound
+from metering.journal import Journal
+from metering.logs import log
+from metering.notary import Notary
+from metering.pages import Page
+from metering.recorder import Recorder
+from metering.shipper import Shipper
+from metering.store import Store
+from metering.unwritten import Shown, Unwritable
+
+PAGES = "pages"
+
+logger = logging.getLogger("weighbridge.worker")
+
+
+class Held(NamedTuple):
+    """One journal and the two folds of it that somebody asks. stack: closes them."""
+
+    recorder: Recorder
+    page: Page
+    shipper: Shipper
+    stack: contextlib.AsyncExitStack
+
+
+class Books:
+    """One worker's. recorder: replaced when they are opened again."""
+
+    def __init__(self, config: Config, index: int, redis_url: str, *, behind: Callable[[], None]) -> None:
+        """index: of the worker; behind: told when a ledger mark has fallen behind what the store had acknowledged."""
+        self._config = config
+        self._index = index
+        self._behind = behind
+        self._state_dir = pathlib.Path(config.state_dir)
+        self._store = Store(redis_url)
+        self._shown = Shown(self._unwritten) if config.journal.on_error == "continue" else None
+        self._uncounted: collections.Counter[str] = collections.Counter()  # lines, while there is no page
+        self._held: Held | None = None
+        self.recorder: Recorder | Unwritable
+
+    @property
+    def held(self) -> "Held | None":
+        """What is open; None: nothing. What has failed is open until something else is."""
+        return self._held
+
+    @property
+    def ends_the_worker(self) -> bool:
+        """Is a journal that fails the end of its worker?"""
+        return self._shown is None
+
+    @property
+    def is_written(self) -> bool:
+        """Is there a journal that takes lines?"""
+        return self.recorder.dead is None
+
+    async def open(self, on_dead: Callable[[], None]) -> None:
+        """Open them, or at least try to. on_dead: called when a journal that was open has failed."""
+        writer = _new_writer()
+        try:
+            opened = await self._try(writer, on_dead)
+        except OSError as error:
+            _log_failed("journal cannot be made", error)
+            self.recorder = Unwritable(writer, error, self._shown, loop=asyncio.get_running_loop())
+        else:
+            self._take(opened)
+
+    async def again(self, on_dead: Callable[[], None], opened: Callable[[], None]) -> bool:
+        """Open a fresh journal in the place of what there is. False: it still cannot be. opened: called once it is."""
+        try:
+            fresh = await self._try(_new_writer(), on_dead)
+        except OSError:
+            return False
+        before = self._held
+        self._take(fresh)
+        opened()
+        log(logger, logging.INFO, "journal is written again", writer=self.recorder.writer)
+        if before is not None:
+            before.page.publish()
+            await before.stack.aclose()
+        return True
+
+    async def close(self) -> None:
+        """Write what is under way, and close all of it."""
+        if self._held is not None:
+            await self._held.stack.aclose()
+        await self._store.close()
+
+    def exceeded(self, bound: Bound) -> None:
+        """A bound was passed, and no line of the journal will say so."""
+        if self._held is not None:
+            self._held.page.exceeded(bound)
+
+    def compare(self) -> None:
+        """The store has lost records of somebody else."""
+        if self._held is not None:
+            self._held.shipper.compare()
+
+    def _take(self, opened: Held) -> None:
+        self._held, self.recorder = opened, opened.recorder
+        for kind in self._uncounted.elements():
+            opened.page.unwritten(kind)
+        self._uncounted.clear()
+
+    def _unwritten(self, kind: str) -> None:
+        if self._held is not None:
+            self._held.page.unwritten(kind)
+        else:
+            self._uncounted[kind] += 1
+
+    async def _try(self, writer: str, on_dead: Callable[[], None]) -> Held:
+        """On return the `start` line is durable. Raises OSError."""
+        config = self._config
+        keys = signing_keys(config.state_dir, config.journal.signing_key_file)
+        signer = keys.signer(keys.load())
+        async with contextlib.AsyncExitStack() as stack:
+            # In threads: a disk that hangs must not stop what goes on beside it.
+            journal = await asyncio.to_thread(
+                Journal.create,
+                self._state_dir / "journal",
+                writer=writer,
+                segment_bytes_max=config.journal.segment_bytes_max,
+            )
+            stack.callback(journal.close)
+            page = await asyncio.to_thread(Page, self._state_dir / PAGES, writer, on_stuck=_page_stuck)
+            stack.callback(page.close)
+            shipper = Shipper(self._store, journals.Directory(journal.path), on_behind=self._behind)
+            recorder = Recorder(
+                journal,
+                (page, shipper, AttemptLog()),
+                Notary(writer, signer),
+                loop=asyncio.get_running_loop(),
+                clock=time.time_ns,
+                bytes_max=config.journal.bytes_max,
+                fsync=config.journal.fsync,
+                fsync_interval_ms=config.journal.fsync_interval_ms,
+                on_dead=functools.partial(_dead, on_dead),
+                unwritten=page.unwritten,
+                shown=self._shown,
+            )
+            try:
+                await self._start(recorder)
+            except OSError:
+                await recorder.stop()
+                await asyncio.to_thread(journal.discard)
+                raise
+            recorder.on_synced(shipper.synced)
+            await stack.enter_async_context(shipper)
+            stack.push_async_callback(recorder.stop)  # before the shipper, which so gets the last records
+            return Held(recorder, page, shipper, stack.pop_all())
+
+    async def _start(self, recorder: Recorder) -> None:
+        last = ConfigLast(self._state_dir)
+        changes = (
+            last.changes(self._config) if self._index == 0 else []
+        )  # one worker tells of a start, not each
+        await recorder.start(
+            config_digest=cfg.digest(self._config),
+            ended=endnotes.ended(self._state_dir / "journal"),
+            pid=os.getpid(),
+            version=importlib.metadata.version("weighbridge"),
+            worker=self._index,
+            behind=[told.line(time.time_ns) for told in changes],
+        )
+        if changes:
+            last.remember(self._config)
+
+
+def _new_writer() -> str:
+    return journals.new_writer_id(secrets.token_bytes(journals.WRITER_RANDOM_BYTES))
+
+
+def _dead(on_dead: Callable[[], None], error: OSError) -> None:
+    _log_failed("journal cannot be written", error)
+    on_dead()
+
+
+def _log_failed(event: str, error: OSError) -> None:
+    log(logger, logging.ERROR, event, error=str(error))
+
+
+def _page_stuck(error: OSError) -> None:
+    _log_failed("metrics page cannot grow", error)
