@@ -19,6 +19,7 @@ from typing import NamedTuple
 from gateway.control import Decoder, Message, encode
 from gateway.restarts import Restarts
 from gateway.sockets import Port
+from metering.embedded import end_with_parent
 
 WORKER = (sys.executable, "-P", "-m", "gateway.worker")
 """How a worker is started. -P: a directory named gateway where the command is run is not ours."""
@@ -92,6 +93,8 @@ class Workplace:
                     stdout=sys.__stderr__,  # what a library prints there is a log; stdout is the command's
                     env=environment(),
                     pass_fds=tuple(inherited.values()),
+                    # One that is only starting does not hear its control pair end yet, and would hold the port.
+                    preexec_fn=end_with_parent(),
                     process_group=0,  # Ctrl-C is for the supervisor, which tells the workers
                 )
             except OSError:

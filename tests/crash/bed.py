@@ -25,6 +25,7 @@ from tests.crash.census import Census
 from tests.crash.client import STRANGER
 from tests.crash.probe import COUNTDOWN, MODE, MODES, PROBE, Cells, cells_of, map_cells
 from tests.crash.store import Store
+from tests.oracle.faults import Fault, Kind
 from tests.support import gateway, mutants
 from tests.support.gateway import ROOT, Gateway, eventually
 from tests.support.powercut import PowerCut
@@ -171,7 +172,15 @@ class Bed:
         deadline_s = time.monotonic() + SERVED_S
         while self.client.ended() < want and time.monotonic() < deadline_s:
             time.sleep(0.03)
+            self._see_to_it()
         return self.client.ended() >= want
+
+    def _see_to_it(self) -> None:
+        """A gateway that has ended by itself is started again, as an init system would, and told of."""
+        code = self.front.process.poll()
+        if code is not None:
+            self.books.found.append(Fault(Kind.REPLY, "serve", f"ended by itself with {code}"))
+            self.restart()
 
 
 class Client:

@@ -15,8 +15,8 @@ import pytest
 from backends.model import Backend
 from gateway.config import Config, Model, Redis, Tenant, Tier, to_json
 from metering.journal import directories
-from tests.support.gateway import ROOT, eventually
-from tests.support.processes import is_alive
+from tests.support.gateway import ROOT, eventually, free_port
+from tests.support.processes import descendants, is_alive
 
 pytestmark = pytest.mark.integration
 
@@ -188,6 +188,23 @@ def test_workers_end_when_the_supervisor_is_killed(start: Start) -> None:
     pids = one.pids(2).values()
     one.process.kill()
     eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells it")
+def test_a_worker_that_is_only_starting_ends_with_its_supervisor_and_holds_no_port(start: Start) -> None:
+    port = free_port()
+    one = start("starting", workers=2, listen=f"127.0.0.1:{port}")
+    pids = eventually(lambda: found if len(found := descendants(one.process.pid)) >= 2 else None)
+    eventually(lambda: _listens(port))
+    one.process.kill()
+    eventually(lambda: not any(is_alive(pid) for pid in pids))
+    start(listen=f"127.0.0.1:{port}").ready()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
 
 
 def test_a_worker_that_keeps_dying_has_its_socket_closed_and_is_tried_again(start: Start) -> None:

@@ -7,6 +7,7 @@ How it behaves is its first argument:
     serve       as a worker does
     stubborn    as `serve`, but SIGTERM does not end it
     behind      as `serve`, and says `behind` at each connection
+    starting    hears nothing yet, and will not for long
     broken      ends at once with status 1
     babble      says what is no message, and then nothing
 """
@@ -34,6 +35,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.behaviour == "broken":
         return 1
+    if args.behaviour == "starting":
+        signal.pause()
     stopping: list[int] = []
     wake, waker = socket.socketpair()
     waker.setblocking(False)
