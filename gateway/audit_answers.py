@@ -5,13 +5,24 @@ from typing import Any
 
 import msgspec
 
-from gateway import audit_peers, audit_questions, config_load
-from gateway.audit_questions import Answer, Call, Changes, Checkpoints, Keys, Question, Verification
+from gateway import audit_peers, audit_questions, config_load, verify_duty
+from gateway.audit_questions import (
+    Answer,
+    Call,
+    Changes,
+    Checkpoints,
+    Keys,
+    NewVerification,
+    Proof,
+    Question,
+    Verification,
+)
 from gateway.config import Config
-from metering import audit, changes, latest_notes
+from metering import audit, changes, latest_notes, prove, verify
 from metering.changes import Change, Place
+from metering.journal import Directory
+from metering.record import Admitted
 
-VERIFY_FILE = "verify.json"
 KEYS_FILE = pathlib.Path("keys") / "keys.json"
 
 Json = dict[str, Any]
@@ -23,6 +34,8 @@ def answer(question: Question, config: Config) -> Answer:
     match question:
         case Call():
             return _call(question, config)
+        case Proof():
+            return _proof(question, config)
         case Checkpoints():
             found = latest_notes.latest(state_dir / "journal", question.writer)
             if question.writer is not None and not found:
@@ -33,26 +46,29 @@ def answer(question: Question, config: Config) -> Answer:
         case Keys():
             return _kept(state_dir / KEYS_FILE, [])
         case Verification():
-            return _kept(state_dir / VERIFY_FILE, {"verdict": None})
+            return _kept(state_dir / verify_duty.RESULT, {"verdict": None})
+        case NewVerification():
+            (state_dir / verify_duty.WANTED).touch()
+            return _ok({"wanted": True})
 
 
 def _call(question: Call, config: Config) -> Answer:
-    root = pathlib.Path(config.state_dir) / "journal"
-    writer = question.call_id.rpartition("-")[0]
+    root, writer = _place(question, config)
     if not (root / writer).is_dir():
-        return _elsewhere(question, config, writer)
+        return _elsewhere(question, config, "")
     try:
         found = audit.find(root, question.call_id)
     except audit.NotFound as error:
-        return Answer(status=404, message=str(error).replace(f"{root}/", ""))
-    ended = found.line is not found.admitted
+        return _not_there(error, root)
+    is_open = isinstance(found.line, Admitted)
+    admission = found.line if is_open else audit.admission(Directory(root / writer), question.call_id)
     return _ok(
         {
             "object": "audit.call",
             "call_id": found.line.call_id,
-            "state": "ended" if ended else "open",
-            "record": found.line if ended else None,
-            "admission": found.admitted,
+            "state": "open" if is_open else "ended",
+            "record": None if is_open else found.line,
+            "admission": admission,
             "host": found.host,
             "place": {
                 "writer": found.writer,
@@ -66,12 +82,34 @@ def _call(question: Call, config: Config) -> Answer:
     )
 
 
-def _elsewhere(question: Call, config: Config, writer: str) -> Answer:
-    """Its writer's journal is not in this state directory: the gateway that has it is asked."""
+def _proof(question: Proof, config: Config) -> Answer:
+    root, writer = _place(question, config)
+    if not (root / writer).is_dir():
+        return _elsewhere(question, config, "/proof")
+    try:
+        proof = prove.prove(root, question.call_id, verify.trust_beside(root))
+    except (audit.NotFound, prove.NotProven, verify.VerifyError) as error:
+        return _not_there(error, root)
+    return Answer(status=200, content=msgspec.Raw(msgspec.json.encode(proof, order="sorted")))
+
+
+def _place(question: Call | Proof, config: Config) -> tuple[pathlib.Path, str]:
+    """The journals' root, and the writer that the call's id names."""
+    return pathlib.Path(config.state_dir) / "journal", question.call_id.rpartition("-")[0]
+
+
+def _not_there(error: Exception, root: pathlib.Path) -> Answer:
+    return Answer(status=404, message=str(error).replace(f"{root}/", ""))
+
+
+def _elsewhere(question: Call | Proof, config: Config, of_it: str) -> Answer:
+    """Its writer's journal is not in this state directory: the gateway that has it is asked. of_it: end of the path."""
     peers = config.audit.peers if question.ask_others else ()
     keys = config_load.peer_keys(config) if peers else {}
-    asked = audit_peers.ask(peers, keys, f"/audit/v1/calls/{question.call_id}")
+    asked = audit_peers.ask(peers, keys, f"/audit/v1/calls/{question.call_id}{of_it}")
     if asked.found is not None:
+        if isinstance(question, Proof):
+            return Answer(status=200, content=asked.found.content)
         content = msgspec.json.decode(asked.found.content, type=dict[str, msgspec.Raw])
         content["found"] = msgspec.Raw(msgspec.json.encode(asked.found.url))
         return Answer(status=200, content=msgspec.Raw(msgspec.json.encode(content)))
@@ -79,6 +117,7 @@ def _elsewhere(question: Call, config: Config, writer: str) -> Answer:
         names = ", ".join(asked.silent)
         return Answer(status=503, message=f"it is not here, and could not be asked for at {names}")
     others = f", nor at {len(peers)} other gateways" if peers else ""
+    writer = _place(question, config)[1]
     return Answer(status=404, message=f"the journal of the writer {writer} is not here{others}")
 
 

@@ -9,7 +9,7 @@ before anything is shown; a refused key is one too (gateway/sign_ins.py).
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -61,8 +61,8 @@ class AuditApi:
     def routes(self) -> list[Route]:
         """Of either port."""
         return [
-            Route(PREFIX + path, self._endpoint(question_of), methods=["GET"])
-            for path, question_of in _QUESTIONS.items()
+            Route(PREFIX + path, self._endpoint(by_method), methods=list(by_method))
+            for path, by_method in _QUESTIONS.items()
         ]
 
     def tell_refused(self) -> None:
@@ -71,14 +71,15 @@ class AuditApi:
             self._recorder().note(happening.line(time.time_ns))
 
     def _endpoint(
-        self, question_of: Callable[[Request], Question]
+        self, by_method: Mapping[str, Callable[[Request], Question]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             auditor = self._auditor(request)
             if not self._recorder().has_room():
                 raise openai_api.no_room()
             try:
-                content = await self._answer(question_of(request), self._lines[HOP in request.headers])
+                question = by_method["GET" if request.method == "HEAD" else request.method](request)
+                content = await self._answer(question, self._lines[HOP in request.headers])
                 response = openai_api.listed(request, content)
             except GatewayError as error:
                 response = await openai_api.render(request, error)
@@ -117,6 +118,7 @@ class AuditApi:
         query = f"?{request.url.query}" if request.url.query else ""
         told = events.audit_read(
             actor=auditor.key_id,
+            method=request.method,
             path=request.url.path + query,
             status=response.status_code,
             request_id=response.headers["x-request-id"],
@@ -150,30 +152,37 @@ class _Line:
         self._length -= 1
 
 
-def _call(request: Request) -> Question:
-    audit_questions.nothing(request.query_params)
-    hop = HOP in request.headers
-    return audit_questions.call(request.path_params["call_id"], ask_others=not hop)
+def _of_a_call(
+    read: Callable[[str, bool], Question],
+) -> Callable[[Request], Question]:
+    def question(request: Request) -> Question:
+        audit_questions.nothing(request.query_params)
+        return read(request.path_params["call_id"], HOP not in request.headers)
+
+    return question
 
 
 def _of_query(read: Callable[[Query], Question]) -> Callable[[Request], Question]:
     return lambda request: read(request.query_params)
 
 
-def _keys(query: Query) -> Question:
-    audit_questions.nothing(query)
-    return audit_questions.Keys()
+def _of_nothing(question: Question) -> Callable[[Request], Question]:
+    def read(query: Query) -> Question:
+        audit_questions.nothing(query)
+        return question
+
+    return _of_query(read)
 
 
-def _verification(query: Query) -> Question:
-    audit_questions.nothing(query)
-    return audit_questions.Verification()
-
-
-_QUESTIONS: dict[str, Callable[[Request], Question]] = {
-    "/calls/{call_id}": _call,
-    "/checkpoints": _of_query(audit_questions.checkpoints),
-    "/changes": _of_query(audit_questions.changes),
-    "/keys": _of_query(_keys),
-    "/verify": _of_query(_verification),
+_QUESTIONS: dict[str, dict[str, Callable[[Request], Question]]] = {
+    "/calls/{call_id}": {"GET": _of_a_call(audit_questions.call)},
+    "/calls/{call_id}/proof": {"GET": _of_a_call(audit_questions.proof)},
+    "/checkpoints": {"GET": _of_query(audit_questions.checkpoints)},
+    "/changes": {"GET": _of_query(audit_questions.changes)},
+    "/keys": {"GET": _of_nothing(audit_questions.Keys())},
+    "/verify": {
+        "GET": _of_nothing(audit_questions.Verification()),
+        "POST": _of_nothing(audit_questions.NewVerification()),
+    },
 }
+"""By path and method."""

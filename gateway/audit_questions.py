@@ -33,6 +33,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     ask_others: bool
 
 
+class Proof(msgspec.Struct, frozen=True, kw_only=True, tag="proof"):
+    """What shows that a call's lines are in the journal that was signed. ask_others: as above."""
+
+    call_id: str
+    ask_others: bool
+
+
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag="checkpoints"):
     """The newest signed note of each writer, or of one."""
 
@@ -57,7 +64,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, tag="verification"
     """How the last verification of all journals ended."""
 
 
-Question = Call | Checkpoints | Changes | Keys | Verification
+class NewVerification(msgspec.Struct, frozen=True, kw_only=True, tag="new_verification"):
+    """Have all journals verified once more, soon."""
+
+
+Question = Call | Proof | Checkpoints | Changes | Keys | Verification | NewVerification
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +89,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 Query = Mapping[str, str]
 
 
-def call(call_id: str, *, ask_others: bool) -> Call:
+def call(call_id: str, ask_others: bool) -> Call:
     """Raises NotFound: no call has such an id."""
-    if _CALL_ID.fullmatch(call_id) is None:
-        raise NotFound(f"there is no call {shown(call_id)}: an id has the form <writer>-<number>")
-    return Call(call_id=call_id, ask_others=ask_others)
+    return Call(call_id=_call_id(call_id), ask_others=ask_others)
+
+
+def proof(call_id: str, ask_others: bool) -> Proof:
+    """Raises NotFound: no call has such an id."""
+    return Proof(call_id=_call_id(call_id), ask_others=ask_others)
 
 
 def checkpoints(query: Query) -> Checkpoints:
@@ -121,6 +135,12 @@ def _known(query: Query, *names: str) -> None:
         if name not in names:
             takes = f"this path takes {', '.join(names)}" if names else "this path takes none"
             raise InvalidRequest(f"there is no parameter {shown(name)}; {takes}", param=name[:TEXT_MAX])
+
+
+def _call_id(text: str) -> str:
+    if _CALL_ID.fullmatch(text) is None:
+        raise NotFound(f"there is no call {shown(text)}: an id has the form <writer>-<number>")
+    return text
 
 
 def _text(what: str, value: str) -> str:

@@ -25,6 +25,7 @@ from gateway import config as cfg
 from gateway import logs
 from gateway.config import Config
 from gateway.control_duty import ControlDuty
+from gateway.verify_duty import VerifyDuty
 from metering import facts, sealing
 from metering.facts import FactsError
 from metering.journal import Directory, directories
@@ -32,13 +33,14 @@ from metering.logs import log
 from metering.pages import PageError
 from metering.sealing import SealError
 from metering.store import StoreUnavailable
+from metering.verify import VerifyError
 
 ROUND_S = 5.0
 RETRY_S = 30.0
 """A task that failed is left alone for this long: what keeps failing must not take a core."""
 NICENESS = 10
 """Workers come first."""
-EXPECTED = (OSError, SealError, FactsError, StoreUnavailable, PageError)
+EXPECTED = (OSError, SealError, FactsError, StoreUnavailable, PageError, VerifyError)
 """What may go wrong without a mistake of ours: the disk, the archive, the store."""
 
 logger = logging.getLogger("weighbridge.clerk")
@@ -111,10 +113,12 @@ def duties(config: Config) -> list[Duty]:
     journals = state_dir / "journal"
     maker = facts.Maker(state_dir / "facts")
     control = ControlDuty(config)
+    verification = VerifyDuty(state_dir)
     return [
         Duty("seal", functools.partial(seal_tasks, journals)),
         Duty("facts", functools.partial(facts_tasks, journals, maker)),
         Duty("control", lambda: [Task("look", control.look_if_due)]),
+        Duty("verify", lambda: [Task("journals", verification.verify_if_due)]),
     ]
 
 

@@ -222,6 +222,11 @@ _AUDIT: Json = {
         "With its admission, the host's facts and its place in the chain; of this gateway or of one that it asks.",
         _AUDIT_CALL,
     ),
+    "/audit/v1/calls/{call_id}/proof": _audit(
+        "audit_proof", "Prove the record of a call",
+        "Its lines, and what shows that they are in the journal that was signed; check_proof.py checks it.",
+        _AUDIT_CALL,
+    ),
     "/audit/v1/checkpoints": _audit(
         "audit_checkpoints", "List the newest signed checkpoints", "One of each writer, to be kept elsewhere.",
         _parameter("writer", "Of this writer alone."),
@@ -240,7 +245,10 @@ _AUDIT: Json = {
     ),
     "/audit/v1/verify": _audit(
         "audit_verify", "Show the last verification", "When it was, its verdict and what it found."
-    ),
+    ) | {"post": _page(
+        "audit_verify_again", "Have all journals verified", "Soon, by the gateway's clerk process.",
+        {"200": _ok(_json("Any"))} | _AUDIT_ERRORS,
+    )["get"]},
 }  # fmt: skip
 
 

@@ -20,12 +20,10 @@ from metering.record import Admitted, CallRecord, Host, Identity, Stop
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A call and where it stands. line: its record, or what was admitted if it is still open.
 
-    admitted: its admission, where that was looked for. host: the facts of the backend that served it, from the same
-    journal; None if there are none.
+    host: the facts of the backend that served it, from the same journal; None if there are none.
     """
 
     line: CallRecord | Admitted
-    admitted: Admitted | None = None
     host: Host | None
     writer: str
     leaf: str
@@ -58,8 +56,7 @@ def find(root: pathlib.Path, call_id: str) -> Found:
         if chained is not None and chained.line == line and held:
             if isinstance(line, Admitted) and (broken := _broken(directory)):
                 raise NotFound(f"{call_id} was admitted; its record is not proven: {broken}")
-            admitted = next((one for one in lines if isinstance(one, Admitted)), None)
-            return msgspec.structs.replace(_found(directory, line, chained.leaf), admitted=admitted)
+            return _found(directory, line, chained.leaf)
         if isinstance(line, CallRecord):
             raise NotFound(
                 f"a record of {call_id} stands in {directory.file_of(line.seq)} (seq {line.seq}), "

@@ -65,9 +65,11 @@ def exported(
     )
 
 
-def audit_read(*, actor: str, path: str, status: int, request_id: str) -> Happening:
+def audit_read(*, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
     """Somebody looked into the audit face. path: with its query; status: of the answer."""
-    return _happening("audit_read", actor, path=path, status=str(status), request_id=request_id)
+    return _happening(
+        "audit_read", actor, method=method, path=path, status=str(status), request_id=request_id
+    )
 
 
 def sign_in_refused(*, actor: str | None, face: Face, status: int, count: int) -> Happening:

@@ -64,12 +64,16 @@ def test_it_is_json_and_names_its_version() -> None:
 
 
 def test_every_operation_is_in_it_under_a_name_of_its_own() -> None:
-    posted = {path: item["post"] for path, item in DOCUMENT["paths"].items() if "post" in item}
+    posted = {
+        path: item["post"]
+        for path, item in DOCUMENT["paths"].items()
+        if "post" in item and not path.startswith("/audit/")
+    }
     assert posted.keys() == OPERATIONS.keys() | {CANCEL.path}
     assert ALL_OPERATIONS.keys() <= DOCUMENT["paths"].keys()
     for operation in ALL_OPERATIONS.values():
         assert operation.method.lower() in DOCUMENT["paths"][operation.path]
-    methods = [item.get("post") or item["get"] for item in DOCUMENT["paths"].values()]
+    methods = [item[name] for item in DOCUMENT["paths"].values() for name in ("get", "post") if name in item]
     assert len({method["operationId"] for method in methods}) == len(methods)
     for path, operation in OPERATIONS.items():
         schema = body_schema(operation)

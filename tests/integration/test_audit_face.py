@@ -2,6 +2,9 @@
 
 import json
 import pathlib
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -47,6 +50,12 @@ def look(front: Gateway, path: str, tenant: str | None = "auditors") -> tuple[in
     return status, json.loads(body)
 
 
+def post(front: Gateway, path: str) -> int:
+    answer = front.post(path, b"", tenant="auditors")
+    answer.read()
+    return answer.status
+
+
 def reads(front: Gateway) -> list[dict]:
     return [line for line in front.lines("event") if line["topic"] == "audit_read"]
 
@@ -72,6 +81,43 @@ def test_a_call_is_shown_with_its_admission_its_host_and_its_place(front: Gatewa
     assert (place["seq"], place["prev"]) == (line["seq"], line["prev"])
     following = [other for other in front.lines() if other["seq"] == line["seq"] + 1]
     assert place["leaf"] in [other["prev"] for other in following]
+
+
+def test_a_proof_is_one_that_the_checker_takes(front: Gateway, tmp_path: pathlib.Path) -> None:
+    """The checker imports nothing of ours."""
+    call_id = call(front)
+    path = f"/audit/v1/calls/{call_id}/proof"
+    assert "no checkpoint" in look(front, path)[1]["error"]["message"]
+    front.stop()  # its journal is signed whole
+    front.restart()
+    front.wait_ready()
+    status, proof = look(front, path)
+    assert status == 200
+    assert json.loads(proof["lines"][-1]["line"])["call_id"] == call_id
+    (key,) = look(front, "/audit/v1/keys")[1]["data"]
+    ended = [one for one in look(front, "/audit/v1/checkpoints")[1]["data"] if one["ended"]]
+    assert [one["note"].split("\n")[0] for one in ended] == [proof["note"].split("\n")[0]]
+    file = tmp_path / "proof.json"
+    checker = gateway.ROOT / "deploy" / "reference" / "check_proof.py"
+    for lines, code in ((proof["lines"], 0), ([proof["lines"][-1] | {"index": 0}], 1)):
+        file.write_text(json.dumps(proof | {"lines": lines}))
+        ran = subprocess.run([sys.executable, checker, file, "--key", key["vkey"]], check=False)
+        assert ran.returncode == code
+
+
+def test_a_verification_is_asked_for_and_shown(front: Gateway) -> None:
+    asked_ns = time.time_ns()
+    assert post(front, "/audit/v1/verify") == 200
+    found = eventually(
+        lambda: (
+            found := look(front, "/audit/v1/verify")[1]
+        ).get("verdict") and int(found["began_ns"]) > asked_ns and found,
+        within_s=30, every_s=1,
+    )  # fmt: skip
+    assert (found["verdict"], found["live"], found["findings"]) == ("incomplete", 1, [])
+    assert found["lines"] > 0
+    methods = [(line["data"]["method"], line["data"]["path"]) for line in reads(front)]
+    assert ("POST", "/audit/v1/verify") in methods
 
 
 def test_each_look_is_in_the_journal_before_its_answer_leaves(front: Gateway) -> None:

@@ -19,7 +19,9 @@ EACH = {
     "export": events.exported(
         actor="cli:ann", what="csv", period="a/b", rows=3, sha256="0" * 64, to="stdout", tenant="acme"
     ),
-    "audit_read": events.audit_read(actor="0123456789ab", path="/audit/v1/keys", status=200, request_id="r"),
+    "audit_read": events.audit_read(
+        actor="0123456789ab", method="GET", path="/audit/v1/keys", status=200, request_id="r"
+    ),
     "sign_in_refused": events.sign_in_refused(actor=None, face="audit", status=401, count=2),
     "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
@@ -50,7 +52,7 @@ def test_a_happening_becomes_a_line_at_its_place() -> None:
     assert line == record.Event(
         actor="0123456789ab",
         at_ns=5,
-        data={"path": "/audit/v1/keys", "request_id": "r", "status": "200"},
+        data={"method": "GET", "path": "/audit/v1/keys", "request_id": "r", "status": "200"},
         prev="ab",
         seq=7,
         topic="audit_read",

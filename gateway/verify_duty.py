@@ -1,0 +1,128 @@
+"""The clerk's verification: once a day, and when somebody asks for it, all journals of the state directory.
+
+    <state_dir>/verify.wanted     somebody asks; gone once it has begun
+    <state_dir>/verify.json       how the last one ended: what /audit/v1/verify shows
+
+It is what `audit verify` does with the keys beside the journals. In a thread of its own: it reads all there is, and
+the clerk's other duties do not wait for it.
+"""
+
+import logging
+import pathlib
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from metering import files, verify
+from metering.findings import Finding, Verdict, What
+from metering.logs import log
+from metering.units import NS_PER_HOUR
+from metering.verdict import Keys, Report
+
+WANTED = "verify.wanted"
+RESULT = "verify.json"
+INTERVAL_NS = 24 * NS_PER_HOUR
+FINDINGS_MAX = 200
+
+logger = logging.getLogger("weighbridge.clerk")
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """How a verification ended. live: journals that were being written, which are never whole.
+
+    findings: FINDINGS_MAX at most, those of a journal that is being written left out.
+    """
+
+    at_ns: int
+    began_ns: int
+    calls: int
+    checkpoints: int
+    findings: tuple[Finding, ...]
+    findings_left_out: int
+    journals: int
+    keys: Keys
+    lines: int
+    live: int
+    records: int
+    verdict: Verdict
+
+
+class VerifyDuty:
+    """clock: wall clock in nanoseconds since 1970 (UTC)."""
+
+    def __init__(self, state_dir: pathlib.Path, clock: Callable[[], int] = time.time_ns) -> None:
+        self._state_dir = state_dir
+        self._clock = clock
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def verify_if_due(self) -> None:
+        """Begin, if it is time and none is under way. Raises what went wrong with the one before."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if self._is_due():
+            (self._state_dir / WANTED).unlink(missing_ok=True)
+            self._thread = threading.Thread(target=self._run, name="verify", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until the one that is under way has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _is_due(self) -> bool:
+        if (self._state_dir / WANTED).exists():
+            return True
+        try:
+            last = msgspec.json.decode((self._state_dir / RESULT).read_bytes(), type=Verification)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return (self._state_dir / "journal").is_dir()
+        return not 0 <= self._clock() - last.at_ns < INTERVAL_NS  # a clock that was set back must not stop it
+
+    def _run(self) -> None:
+        try:
+            self._verify()
+        except Exception as error:  # noqa: BLE001  raised again in the clerk's own thread
+            self._error = error
+
+    def _verify(self) -> None:
+        began_ns = self._clock()
+        report = verify.verify(verify.find([self._state_dir]), (), ())
+        found = summed(report, began_ns, self._clock())
+        files.put(self._state_dir / RESULT, msgspec.json.encode(found, order="sorted") + b"\n", mode=0o644)
+        level = logging.ERROR if found.verdict is Verdict.TAMPERED else logging.INFO
+        log(
+            logger, level, "journals verified", verdict=found.verdict.value, journals=found.journals,
+            lines=found.lines, findings=len(found.findings) + found.findings_left_out,
+        )  # fmt: skip
+
+
+def summed(report: Report, began_ns: int, at_ns: int) -> Verification:
+    """What is kept of a report."""
+    inspected = [journal.inspected for journal in report.journals]
+    findings = [
+        finding
+        for found in [*(one.findings for one in inspected), report.findings]
+        for finding in found
+        if finding.what is not What.LIVE
+    ]
+    left_out = sum(one.findings_left_out for one in inspected)
+    return Verification(
+        at_ns=at_ns,
+        began_ns=began_ns,
+        calls=sum(one.calls for one in inspected),
+        checkpoints=sum(one.checkpoints for one in inspected),
+        findings=tuple(findings[:FINDINGS_MAX]),
+        findings_left_out=left_out + max(0, len(findings) - FINDINGS_MAX),
+        journals=len(inspected),
+        keys=report.keys,
+        lines=sum(one.lines for one in inspected),
+        live=sum(any(finding.what is What.LIVE for finding in one.findings) for one in inspected),
+        records=sum(one.records for one in inspected),
+        verdict=report.verdict,
+    )

@@ -1,0 +1,102 @@
+"""The clerk's verification: when it is done, and what is kept of it."""
+
+import json
+import pathlib
+import time
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from gateway.verify_duty import INTERVAL_NS, RESULT, WANTED, VerifyDuty
+from metering import event_journal, events
+from metering.checkpoint import Signer
+from metering.keys import Keys
+from metering.verify import VerifyError
+
+TOLD = events.forgotten(actor="cli:ann", tenant="acme", key="01234567")
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_ns = time.time_ns()
+
+    def __call__(self) -> int:
+        self.now_ns += 1
+        return self.now_ns
+
+
+def result(state_dir: pathlib.Path) -> dict:
+    return json.loads((state_dir / RESULT).read_bytes())
+
+
+def run(duty: VerifyDuty) -> None:
+    duty.verify_if_due()
+    duty.wait()
+
+
+def tell(state_dir: pathlib.Path) -> pathlib.Path:
+    signer = Keys(state_dir).ensure(time.time_ns())
+    writer = event_journal.tell(state_dir / "journal", "audit forget", [TOLD], signer)
+    return state_dir / "journal" / writer
+
+
+def test_it_is_done_once_a_day_and_when_somebody_asks(tmp_path: pathlib.Path) -> None:
+    clock = Clock()
+    duty = VerifyDuty(tmp_path, clock)
+    run(duty)
+    assert not (tmp_path / RESULT).exists()  # there is nothing yet
+    tell(tmp_path)
+    run(duty)
+    first = result(tmp_path)
+    assert (first["verdict"], first["journals"], first["lines"], first["live"]) == ("whole", 1, 3, 0)
+    tell(tmp_path)
+    run(duty)
+    run(VerifyDuty(tmp_path, clock))
+    assert result(tmp_path) == first
+    clock.now_ns += INTERVAL_NS
+    run(duty)
+    assert result(tmp_path)["journals"] == 2
+    tell(tmp_path)
+    (tmp_path / WANTED).touch()
+    run(duty)
+    assert result(tmp_path)["journals"] == 3
+    assert not (tmp_path / WANTED).exists()
+
+
+def test_a_clock_that_was_set_back_does_not_stop_it(tmp_path: pathlib.Path) -> None:
+    clock = Clock()
+    tell(tmp_path)
+    run(VerifyDuty(tmp_path, clock))
+    first = result(tmp_path)
+    clock.now_ns -= INTERVAL_NS
+    run(VerifyDuty(tmp_path, clock))
+    assert result(tmp_path)["at_ns"] < first["at_ns"]
+
+
+def test_what_it_finds_is_kept_with_its_place(tmp_path: pathlib.Path) -> None:
+    path = tell(tmp_path)
+    (segment,) = path.glob("0*.jsonl")
+    segment.write_bytes(segment.read_bytes().replace(b'"tenant":"acme"', b'"tenant":"acne"'))
+    run(VerifyDuty(tmp_path))
+    found = result(tmp_path)
+    assert found["verdict"] == "tampered"
+    assert any(finding["file"] == str(segment) for finding in found["findings"])
+
+
+def test_what_went_wrong_is_raised_at_the_next_round(tmp_path: pathlib.Path) -> None:
+    tell(tmp_path)
+    (tmp_path / "keys" / "keys.json").write_text("none")
+    duty = VerifyDuty(tmp_path)
+    run(duty)
+    with pytest.raises(VerifyError):
+        duty.verify_if_due()
+
+
+def test_the_key_that_counts_is_the_one_beside_the_journals(tmp_path: pathlib.Path) -> None:
+    stranger = Signer("weighbridge-journal", Ed25519PrivateKey.generate())
+    Keys(tmp_path).ensure(time.time_ns())
+    event_journal.tell(tmp_path / "journal", "audit forget", [TOLD], stranger)
+    run(VerifyDuty(tmp_path))
+    assert result(tmp_path)["verdict"] == "tampered"
