@@ -19,6 +19,7 @@ import httptools
 from backends import tls
 from backends.encoding import Decoder, EncodingError
 from backends.errors import BackendDisconnected, BackendError, BackendFaulted, BackendUnavailable
+from backends.known_head import KnownHead
 from backends.model import Backend
 from metering import units
 
@@ -80,7 +81,10 @@ class Exchange(Protocol):
         """The answer is complete."""
 
     def whole(self, status: int, headers: Headers, data: bytes) -> None:
-        """Head, body and end at once, if one read has brought them all; the body may be empty."""
+        """Head, body and end at once, if one read has brought them all; the body may be empty.
+
+        Its content-length is not among the headers.
+        """
 
     def lost(self, error: BackendError) -> None:
         """There will be no (more of the) answer; nothing follows."""
@@ -181,6 +185,8 @@ class Upstream:
         self._connections: set[_Connection] = set()
         self._connecting: dict[asyncio.Task[None], Attempt] = {}
         self._closed: asyncio.Future[None] | None = None
+        self._known: KnownHead[tuple[int, Headers]] | None = None
+        """Of the last answer that one read has brought: mostly the next one's too, for as long as its date holds."""
 
     @property
     def open_connections(self) -> int:
@@ -335,7 +341,8 @@ class _Connection(asyncio.Protocol):
         """Hand a request to this connection, which is idle."""
         assert self._attempt is None
         self._attempt = attempt
-        self._clear()
+        if self._answered:
+            self._clear()
         self._transport.write(attempt._request)
         attempt._begin(self)
 
@@ -404,15 +411,22 @@ class _Connection(asyncio.Protocol):
             ):
                 return
             self._between_chunks = False
-        self._answered = True
+        if not self._answered:
+            known = self._upstream._known
+            if known is not None and (body_at := known.body_at(data)):
+                self._keep_alive = True
+                self._take_whole(attempt, *known.found, data[body_at:])
+                return
+            self._answered = True
         fault = self._parse(data)
         if self._complete and fault is None and not self._told and self._encoding is None:
             self._told = True
             parts, self._parts = self._parts, []
             body = parts[0] if len(parts) == 1 else b"".join(parts)
-            status, headers = self._status, self._headers
-            self._let_go(attempt, clean=True)
-            attempt._whole(status, headers, body)
+            headers = [header for header in self._headers if header[0] != b"content-length"]
+            if self._keep_alive and not self._excess and self._unparsed_bytes == len(data):
+                self._upstream._known = KnownHead.of(data, len(body), (self._status, headers))
+            self._take_whole(attempt, self._status, headers, body)
             return
         if self._headed:
             self._between_chunks = fault is None and self._at_chunk_end(data)
@@ -424,6 +438,10 @@ class _Connection(asyncio.Protocol):
         elif fault is not None:
             self.drop()
             attempt._lose(BackendFaulted(self._upstream.name, fault))
+
+    def _take_whole(self, attempt: Attempt, status: int, headers: Headers, body: bytes) -> None:
+        self._let_go(attempt, clean=True)
+        attempt._whole(status, headers, body)
 
     def _parse(self, data: bytes) -> str | None:
         """Feed the parser; returns what is wrong with the answer's form, if anything."""

@@ -17,6 +17,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from backends.known_head import KnownHead
 from gateway import bodies, errors
 from gateway import events as machine
 from gateway.bounds import Late, Patience, Phase, Watch
@@ -33,7 +34,9 @@ UVICORN = "0.54.0"
 _PATHS = {path.encode("ascii"): path for path in OPERATIONS}
 _UNUSUAL = frozenset({b"expect", b"content-encoding"})
 _OF_UPGRADE = (b"connection", b"upgrade", b"http2-settings")
-_HEAD, _BODY = Phase.HEAD, Phase.BODY
+_OF_ONE_REQUEST = frozenset({b"x-request-id", b"traceparent"})
+"""A head that holds one of these does not come again."""
+_IDLE, _HEAD, _BODY, _ANSWER = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWER
 _TOLD_MAX = 256
 """Connections beyond the bound that are still told why they are closed; more are just closed."""
 
@@ -72,7 +75,7 @@ class Door:
         """headers: of uvicorn's server state; a new list each second, for the date."""
         if headers is not self._headers:
             self._headers = headers
-            self._rendered = b"".join([b"%b: %b\r\n" % header for header in headers])
+            self._rendered = machine.header_lines(headers)
         return self._rendered
 
 
@@ -103,6 +106,7 @@ class DirectProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._watch = Watch()
         self._read_bytes = 0  # of the read that is being parsed
+        self._read = b""  # … and the read itself, if a request begins with it
         self._leaving = False  # it has had its last answer; nothing more is heard
         self._seen_leaving = False
         self._visit: Visit | None = None  # of a request whose body is coming
@@ -113,6 +117,7 @@ class DirectProtocol(HttpToolsProtocol):
         self._chunked = False
         self.write_chunk: Callable[[bytes], None] | None = None
         self._ordinary = False  # the request goes uvicorn's way
+        self._known: KnownHead[Visit] | None = None  # of the last request that one read has brought
 
     # -- uvicorn and the transport
 
@@ -139,9 +144,17 @@ class DirectProtocol(HttpToolsProtocol):
         """Bytes of the client."""
         if self._leaving:
             return
+        known = self._known
+        if (
+            known is not None
+            and (body_at := known.body_at(data))
+            and self._again(known.found, data[body_at:])
+        ):
+            return
         watch = self._watch
         turn = watch.turn
         self._read_bytes = len(data)
+        self._read = data if watch.phase is _IDLE else b""
         self._unset_keepalive_if_required()
         try:
             rest: bytes | memoryview = data
@@ -240,7 +253,7 @@ class DirectProtocol(HttpToolsProtocol):
         if error.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         head = STATUS_LINE[error.status] + self.door.default_headers(self.server_state.default_headers)
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        lines = machine.header_lines(headers)
         self.transport.write(head + lines + b"\r\n" + body)
         self.transport.write_eof()
 
@@ -342,31 +355,61 @@ class DirectProtocol(HttpToolsProtocol):
             super().on_message_complete()
             return
         visit, self._visit = self._visit, None
-        body, self._body = self._body, []
+        parts, self._body = self._body, []
         api = self.door.api
         if visit is None or api is None:
             return
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._learn(visit, len(body))
+        self._begin(api, visit, body)
+
+    def _begin(self, api: OpenAIApi, visit: Visit, body: bytes) -> None:
         try:
-            self._relay = api.begin(visit, body[0] if len(body) == 1 else b"".join(body), self)
+            self._relay = api.begin(visit, body, self)
         except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
             self._refuse(api, error, visit)
             return
         self._relay.start()
 
+    # -- a head that comes again
+
+    def _learn(self, visit: Visit, body_bytes: int) -> None:
+        """Remember the head of a request of which one read has brought all, if the next one may have the same."""
+        read, self._read = self._read, b""
+        self._known = None
+        if self._keep_alive and body_bytes < len(read) and _OF_ONE_REQUEST.isdisjoint(visit.headers):
+            self._known = KnownHead.of(read, body_bytes, visit)
+
+    def _again(self, last: Visit, body: bytes) -> bool:
+        """A whole request whose head is that of the last one. False: the parser must see it, as it does others."""
+        api = self.door.api
+        if api is None or self._leaving or self.cycle is not None or self.flow.write_paused:
+            return False
+        if self._watch.phase is not _IDLE or len(body) > api.body_bytes_max:
+            return False
+        visit = api.visit_again(last)
+        if visit is None:
+            return False
+        self._watch.enter(_ANSWER)
+        self._keep_alive = True
+        self.cycle = _OURS
+        self._begin(api, visit, body)
+        return True
+
     def _refuse(self, api: OpenAIApi, error: Exception, visit: Visit) -> None:
         status, headers, body = api.refuse(error, visit)
-        self.open(status, headers)
+        self.open(status, machine.header_lines(headers))
         self.finish(body)
 
     # -- the answer
 
-    def open(self, status: int, headers: machine.Headers) -> None:
+    def open(self, status: int, lines: bytes) -> None:
         """Its head; it leaves with the first bytes of the body."""
-        head = STATUS_LINE[status] + self.door.default_headers(self.server_state.default_headers)
-        head += b"".join([b"%b: %b\r\n" % header for header in headers])
-        self._chunked = b"\r\ncontent-length: " not in head
-        self._head = b"%b%b%b\r\n" % (
-            head,
+        self._chunked = b"\r\ncontent-length: " not in lines  # which the first line is not
+        self._head = b"%b%b%b%b%b\r\n" % (
+            STATUS_LINE[status],
+            self.door.default_headers(self.server_state.default_headers),
+            lines,
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",
             b"" if self._keep_alive else b"connection: close\r\n",
         )

@@ -15,6 +15,17 @@ from gateway.routing import Target
 Headers = Sequence[tuple[bytes, bytes]]
 
 
+def header_lines(headers: Headers) -> bytes:
+    """Headers as they go on the wire, each line with its end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def header_pairs(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """What `header_lines` was made from."""
+    parts = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
+    return [(name, value) for name, _, value in parts]
+
+
 class State(enum.IntEnum):
     """Where a call is; see the drawing in call.py. An int, since it is looked up with every event."""
 
@@ -162,10 +173,15 @@ class Answered(Action, frozen=True):
 
 
 class Open(Action, frozen=True):
-    """Write status and headers to the client."""
+    """Write status and headers to the client. lines: the headers as they go on the wire, names in lower case."""
 
     status: int
-    headers: Headers
+    lines: bytes
+
+    @property
+    def headers(self) -> Headers:
+        """As pairs."""
+        return header_pairs(self.lines)
 
 
 class Write(Action, frozen=True):

@@ -108,6 +108,22 @@ class OpenAIApi:
         request_id = _given_id(by_name) or next(self._request_ids)
         return Visit(request_id=request_id, operation=ALL_OPERATIONS[path], headers=by_name)
 
+    def visit_again(self, last: "Visit") -> "Visit | None":
+        """A request whose head is that of one that was authorized, but for its content-length. None: look again."""
+        headers = last.headers
+        try:
+            principal = self._keys.principal(headers.get(b"authorization"), headers.get(b"x-api-key"))
+        except GatewayError:
+            return None
+        if principal is not last.principal:
+            return None
+        return Visit(
+            request_id=next(self._request_ids),
+            operation=last.operation,
+            headers=headers,
+            principal=principal,
+        )
+
     def authorize(self, visit: "Visit", method: str) -> None:
         """What can be refused without the body. Raises GatewayError."""
         if method != visit.operation.method:
@@ -291,7 +307,10 @@ def places_of(models: Iterable[ServedModel]) -> tuple[tuple[str, str], ...]:
 
 
 class Visit(msgspec.Struct, kw_only=True):
-    """What is known of a request so far. headers: names in lower case; of equal ones the last."""
+    """What is known of a request so far.
+
+    headers: names in lower case; of equal ones the last. Behind `visit_again` their content-length is an older one.
+    """
 
     request_id: str
     operation: Operation

@@ -77,9 +77,9 @@ class PlainClient:
 
     # -- what the relay says
 
-    def open(self, status: int, headers: machine.Headers) -> None:
+    def open(self, status: int, lines: bytes) -> None:
         """Status and headers."""
-        self._head = {"type": "http.response.start", "status": status, "headers": list(headers)}
+        self._head = {"type": "http.response.start", "status": status, "headers": machine.header_pairs(lines)}
         self._wake.set()
 
     def write(self, data: bytes) -> None:

@@ -68,8 +68,8 @@ class Client(Protocol):
 
     write_chunk: Callable[[bytes], None] | None
 
-    def open(self, status: int, headers: machine.Headers) -> None:
-        """Status and headers, once. Without a content-length the body is chunked."""
+    def open(self, status: int, lines: bytes) -> None:
+        """Status and header lines, once. Without a content-length the body is chunked."""
 
     def write(self, data: bytes) -> None:
         """Bytes of the body, never empty."""
@@ -266,7 +266,7 @@ class Relay:
         self._services.registry.answered(action.backend)
 
     def _open(self, action: machine.Open) -> None:
-        self._client.open(action.status, action.headers)
+        self._client.open(action.status, action.lines)
 
     def _write(self, action: machine.Write) -> None:
         self._client.write(action.data)

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import httptools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,78 @@ def test_an_answer_is_the_same_however_it_is_cut(
 
 def framed(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def whole(body: bytes, *lines: bytes, status: bytes = b"200 OK") -> bytes:
+    head = [b"HTTP/1.1 " + status, b"date: today", b"content-length: %d" % len(body), *lines]
+    return b"\r\n".join(head) + b"\r\n\r\n" + body
+
+
+ALIKE = [
+    whole(b"one"),
+    whole(b"a longer one"),
+    whole(b"one")[:-1],  # … and its last byte in a read of its own
+    whole(b""),
+    whole(b"bad", status=b"400 Bad Request"),
+    whole(b"bad"),
+    whole(b"two", b"x: y"),
+    whole(b"two", b"content-encoding: identity"),
+    b"HTTP/1.1 100 Continue\r\n\r\n" + whole(b"one"),
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + framed(b"three") + framed(b""),
+]
+
+
+@given(st.lists(st.sampled_from(ALIKE), min_size=2, max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_answers_whose_heads_are_alike_are_told_apart(answers: list[bytes]) -> None:
+    """On one connection, each in one read: what the client knows of one head must not get into another's answer."""
+
+    async def play(loop: MemoryLoop, upstream: Upstream) -> None:
+        for raw in answers:
+            told = start(upstream, Told())
+            await told.called("connected")
+            transport = loop.transports[-1]
+            transport.read(raw)
+            found = httptools_says(raw)
+            if found is None:
+                transport.read(b"e")
+                found = httptools_says(raw + b"e")
+            assert found is not None
+            status, headers, body = found
+            assert (told.status, told.body, told.error) == (status, body, None)
+            assert [header for header in told.headers if header[0] != b"content-length"] == headers
+            assert told.calls[-1] == "end"
+            assert len(loop.transports) == 1
+
+    run(play)
+
+
+def httptools_says(raw: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
+    """Status, headers but for the content-length, and body; None: it is not complete."""
+    final = raw.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    answer = Whole()
+    parser = httptools.HttpResponseParser(answer)
+    parser.feed_data(final)
+    return (parser.get_status_code(), answer.headers, answer.body) if answer.complete else None
+
+
+class Whole:
+    """What httptools finds in an answer."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body = b""
+        self.complete = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name != b"content-length":
+            self.headers.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.complete = True
 
 
 CHUNKS = [

@@ -120,6 +120,34 @@ def test_calls_follow_each_other_on_one_connection(gateway: Gateway, wire: Wire)
         assert dechunked(body) == ROLE + HELLO + FINISH + DONE
 
 
+def test_requests_with_the_same_head_are_requests_of_their_own(gateway: Gateway, wire: Wire) -> None:
+    """Kept clients send the same head again, and only its length changes: the second one need not be parsed."""
+    before = calls(gateway)
+    long = {**ASK, "messages": [{"role": "user", "content": "x" * 5000}]}
+    wrong = {**ASK, "model": "none"}
+    good, refused, streamed = (CHAT, b"200"), (b"}}", b"404"), (b"\r\n0\r\n\r\n", b"200")
+    bodies = [(ASK, good), (long, good), (wrong, refused), (ASK, good), (ASK_STREAM, streamed)]
+    for _ in range(2):
+        for body, (end, status) in bodies:
+            wire.sock.sendall(wire.ask(body))
+            assert wire.until(end).startswith(b"HTTP/1.1 " + status)
+        wire.sock.sendall(wire.head(path="/healthz", method="GET"))
+        wire.until(b"ok\n")
+    wire.sock.sendall(wire.ask(ASK) + wire.ask(ASK))  # the second one is pipelined
+    assert wire.until(CHAT, 2).count(b"HTTP/1.1 200 OK") == 2
+    wire.sock.sendall(wire.ask(ASK, "Authorization: Bearer wrong"))
+    assert wire.until(b"}}").startswith(b"HTTP/1.1 401")
+    wire.sock.sendall(wire.ask(long, "x-request-id: mine") + wire.ask(ASK)[:40])
+    assert b"x-request-id: mine\r\n" in wire.until(CHAT)
+    wire.sock.sendall(wire.ask(ASK)[40:])
+    assert wire.until(CHAT).startswith(b"HTTP/1.1 200 OK")
+    lines = gateway.lines("call")[before:]
+    assert len({line["request_id"] for line in lines}) == len(lines) == 12
+    assert {line["body_bytes"] for line in lines} == {
+        len(json.dumps(body)) for body in (ASK, long, ASK_STREAM)
+    }
+
+
 def dechunked(body: bytes) -> bytes:
     out = b""
     while body:
