@@ -17,6 +17,8 @@ from metering.pricing import Priced
 from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
 from metering.usage import UNKNOWN, Usage
 
+_call_record = record.in_order(CallRecord)
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a call at its admission.
@@ -199,60 +201,66 @@ class Tally:
         host = target.host if target else None
         slot_ns = self.attempts[-1].slot_ns if self.attempts else None
         priced = self._priced(slot_ns)
-        return CallRecord(
-            admitted_ns=self.admitted_ns + offset_ns,
-            at_ns=now_ns + offset_ns,
-            attempts=tuple(self.attempts),
-            backend=target.name if target else None,
-            backend_ended_ns=None if backend_ended_ns is None else backend_ended_ns + offset_ns,
-            body_bytes=facts.body_bytes,
-            call_id=facts.call_id,
-            cost_pusd=priced.cost_pusd if priced else 0,
-            dispatched_ns=None if dispatched_ns is None else dispatched_ns + offset_ns,
-            error_code=error_code,
-            fallback_reason=self.fallback,
-            finish_reasons=self.finish_reasons,
-            finished_ns=now_ns + offset_ns,
-            first_token_ns=None if first_ns is None else first_ns + offset_ns,
-            identity_digest=target.identity_digest if target else None,
-            identity_source=host.identity_source if host else "unknown",
-            instance_family=host.instance_family if host else None,
-            instances=host.instances if host else (),
-            key_id=facts.key_id,
-            last_token_ns=None if last_ns is None else last_ns + offset_ns,
-            mended=self.mended,
-            model=facts.model,
-            model_requested=facts.model_requested,
-            neuron_version=host.neuron_version if host else None,
-            operation=facts.operation.name,
-            outcome=outcome,
-            params=facts.params,
-            params_ignored=self.ignored(),
-            plan=self.plan.line,
-            prev=prev,
-            price_basis=priced.price_basis if priced else None,
-            project=facts.project,
-            queue_wait_ns=self.queue_wait_ns,
-            rate_card=priced.rate_card if priced else None,
-            received_ns=facts.received_ns + offset_ns,
-            request_id=facts.request_id,
-            response_bytes=self.response_bytes,
-            seq=seq,
-            simulated=host.simulated if host else None,
-            slot_ns=slot_ns,
-            slots=target.slots if target else None,
-            spill_reason=self.spill,
-            status=status,
-            stream=facts.stream,
-            tags=facts.tags,
-            tenant=facts.tenant,
-            tier=self.tier,
-            tpot_ns=self._tpot_ns(),
-            trace_id=facts.trace_id,
-            ttft_ns=None if first_ns is None else first_ns - facts.received_ns,
-            unpriced_reason=priced.unpriced_reason if priced else None,
-            usage=self.usage if self.served else UNKNOWN,
-            warm_state=("cold" if target.cold else "warm") if target else None,
+        return _call_record(
+            None,  # adapter
+            self.admitted_ns + offset_ns,  # admitted_ns
+            now_ns + offset_ns,  # at_ns
+            tuple(self.attempts),  # attempts
+            target.name if target else None,  # backend
+            None if backend_ended_ns is None else backend_ended_ns + offset_ns,  # backend_ended_ns
+            facts.body_bytes,  # body_bytes
+            facts.call_id,  # call_id
+            None,  # client_labels
+            priced.cost_pusd if priced else 0,  # cost_pusd
+            None,  # digests
+            None if dispatched_ns is None else dispatched_ns + offset_ns,  # dispatched_ns
+            None,  # end_user
+            error_code,  # error_code
+            self.fallback,  # fallback_reason
+            self.finish_reasons,  # finish_reasons
+            now_ns + offset_ns,  # finished_ns
+            None if first_ns is None else first_ns + offset_ns,  # first_token_ns
+            target.identity_digest if target else None,  # identity_digest
+            host.identity_source if host else "unknown",  # identity_source
+            host.instance_family if host else None,  # instance_family
+            host.instances if host else (),  # instances
+            facts.key_id,  # key_id
+            "call",  # kind
+            None if last_ns is None else last_ns + offset_ns,  # last_token_ns
+            self.mended,  # mended
+            facts.model,  # model
+            facts.model_requested,  # model_requested
+            host.neuron_version if host else None,  # neuron_version
+            facts.operation.name,  # operation
+            outcome,  # outcome
+            facts.params,  # params
+            self.ignored(),  # params_ignored
+            self.plan.line,  # plan
+            prev,  # prev
+            priced.price_basis if priced else None,  # price_basis
+            facts.project,  # project
+            self.queue_wait_ns,  # queue_wait_ns
+            priced.rate_card if priced else None,  # rate_card
+            facts.received_ns + offset_ns,  # received_ns
+            facts.request_id,  # request_id
+            self.response_bytes,  # response_bytes
+            seq,  # seq
+            host.simulated if host else None,  # simulated
+            slot_ns,  # slot_ns
+            target.slots if target else None,  # slots
+            self.spill,  # spill_reason
+            status,  # status
+            facts.stream,  # stream
+            facts.tags,  # tags
+            facts.tenant,  # tenant
+            self.tier,  # tier
+            self._tpot_ns(),  # tpot_ns
+            facts.trace_id,  # trace_id
+            None if first_ns is None else first_ns - facts.received_ns,  # ttft_ns
+            priced.unpriced_reason if priced else None,  # unpriced_reason
+            self.usage if self.served else UNKNOWN,  # usage
+            record.VERSION,  # v
+            ("cold" if target.cold else "warm") if target else None,  # warm_state
         )
 
     def _priced(self, slot_ns: int | None) -> Priced | None:

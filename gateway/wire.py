@@ -10,7 +10,7 @@ does not say so the text is looked at.
 import itertools
 import re
 from collections.abc import Set
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -47,8 +47,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     include_usage: the client wants the usage event, or this operation's streams tell it anyway. max_tokens: the
     operation's first bound that is given; length: that bound's name. keys: those of its parameters, not null, that
-    some hardware is documented not to apply. members, options: the body's and those of its `stream_options` (None:
-    there is no such object). keeping: None where no answer is kept.
+    some hardware is documented not to apply. members: the body's; None: they were not looked at one by one, and there
+    are no `stream_options`. options: the members of those; None: there is no such object. keeping: None where no
+    answer is kept.
     """
 
     model: str
@@ -58,13 +59,18 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     length: str | None
     n: int | None
     keys: tuple[str, ...]
-    members: Members
+    members: Members | None
     options: Members | None
     keeping: Keeping | None = None
 
 
 def read_ask(body: bytes, operation: Operation) -> Ask:
     """Read the fields we act on. Raises InvalidRequest, with the parameter at fault where one is."""
+    return read_usual(body, operation) or read_any(body, operation)
+
+
+def read_any(body: bytes, operation: Operation) -> Ask:
+    """Read a body, whatever it is. Raises InvalidRequest."""
     values = _decoded(body)
     if "model" not in values:
         raise InvalidRequest("you must provide a model", param="model")
@@ -108,9 +114,10 @@ def splice(
         behind = body.index(b"{") + 1
         edits.append(((behind, behind), b'"request_id":"%b",' % response_id.encode()))
     if model is not None:
-        edits.append((_span_of(body, ask.members, "model"), msgspec.json.encode(model)))
+        members = _decoded(body) if ask.members is None else ask.members
+        edits.append((_span_of(body, members, "model"), msgspec.json.encode(model)))
     if include_usage:
-        edits.append(_usage_edit(body, ask))
+        edits.append(_usage_edit(body, ask.members, ask.options))
     if not edits:
         return body
     pieces: list[bytes] = []
@@ -122,18 +129,77 @@ def splice(
     return b"".join(pieces)
 
 
-def _usage_edit(body: bytes, ask: Ask) -> tuple[Span, bytes]:
-    if "stream_options" not in ask.members:
+def _usage_edit(body: bytes, members: Members | None, options: Members | None) -> tuple[Span, bytes]:
+    if members is None or "stream_options" not in members:
         behind = body.index(b"{") + 1
         return (behind, behind), b'"stream_options":{"include_usage":true},'
-    start, end = _span_of(body, ask.members, "stream_options")
-    if ask.options is None:
+    start, end = _span_of(body, members, "stream_options")
+    if options is None:
         return (start, end), b'{"include_usage":true}'
-    if "include_usage" in ask.options:
-        value_start, value_end = _span_of(body[start:end], ask.options, "include_usage")
+    if "include_usage" in options:
+        value_start, value_end = _span_of(body[start:end], options, "include_usage")
         return (start + value_start, start + value_end), b"true"
-    comma = b"," if ask.options else b""
+    comma = b"," if options else b""
     return (start + 1, start + 1), b'"include_usage":true' + comma
+
+
+# -- as nearly all requests are
+
+_Length = Annotated[int, msgspec.Meta(ge=LENGTH_MIN, le=LENGTH_MAX)] | msgspec.UnsetType | None
+
+
+class _Usual(msgspec.Struct):
+    """A request for a chat or a text in which nothing needs a second look: no options of a stream, no parameter that
+    some hardware does not apply, no value that is to be refused."""
+
+    model: Annotated[str, msgspec.Meta(min_length=1, max_length=MODEL_CHARACTERS_MAX)]
+    max_completion_tokens: _Length = msgspec.UNSET
+    max_tokens: _Length = msgspec.UNSET
+    n: Annotated[int, msgspec.Meta(ge=1, le=N_MAX)] | msgspec.UnsetType | None = msgspec.UNSET
+    stream: bool | msgspec.UnsetType | None = msgspec.UNSET
+
+
+_UNUSUAL = ("stream_options", *sorted(dialects.NOT_ON_DEVICE))
+_USUAL: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_Usual", [(name, msgspec.UnsetType, msgspec.UNSET) for name in _UNUSUAL], bases=(_Usual,)
+    )
+)
+
+
+def read_usual(body: bytes, operation: Operation) -> Ask | None:
+    """The same as `read_any` at a third of its cost, for a short body of a chat's or a text's request.
+
+    None: it is another, or there is something. ASCII only: what is skipped is not checked to be UTF-8.
+    """
+    if not operation.choices or len(body) > SEARCHED_BYTES_MAX or b"\\u" in body or not body.isascii():
+        return None
+    try:
+        found = _USUAL.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if body.count(b'"model"') != 1:
+        return None
+    for name, quoted in _COUNTED:
+        if getattr(found, name) is not msgspec.UNSET and body.count(quoted) != 1:
+            return None
+    max_tokens = length = None
+    for name in operation.lengths:
+        count = getattr(found, name)
+        if count is not None and count is not msgspec.UNSET:
+            max_tokens, length = count, name
+            break
+    return Ask(
+        model=found.model,
+        stream=found.stream is True,
+        include_usage=False,
+        max_tokens=max_tokens,
+        length=length,
+        n=found.n or None,
+        keys=(),
+        members=None,
+        options=None,
+    )
 
 
 # -- the fields
@@ -248,6 +314,7 @@ _MEMBER_BYTES = 5
 
 _QUOTED = {name: b'"%b"' % name.encode() for one in OPERATIONS.values() for name in one.acted_on}
 _QUOTED |= {name: b'"%b"' % name.encode() for name in _INCLUDE_USAGE}
+_COUNTED = tuple([(name, _QUOTED[name]) for name in _Usual.__struct_fields__ if name != "model"])
 
 
 def _check_once(text: bytes, values: Members, once: frozenset[str], *, inside: str) -> None:

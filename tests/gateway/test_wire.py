@@ -5,10 +5,12 @@ import json
 import string
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway import wire
 from gateway.errors import InvalidRequest
 from gateway.operations import OPERATIONS, Operation
 from gateway.wire import Ask, Keeping, read_ask, splice
@@ -376,6 +378,60 @@ def test_splicing_replaces_exactly_its_fields(data: st.DataObject) -> None:
     assert json.loads(result) == json.loads(expected)
     if new_model is None or new_model.isprintable():  # control characters may be escaped in more than one way
         assert result == expected.encode()
+
+
+USUAL_NAMES = [
+    "model",
+    "stream",
+    "n",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream_options",
+    "seed",
+    "messages",
+]
+USUAL_VALUES = [
+    '"m1"', '""', "null", "true", "false", "0", "1", "-1", "5.0", "1.5", "129", "9007199254740993", "1e999", "[]",
+    '{"model":"m2","n":2}', '"say \\"model\\""',
+    '"\\u0041"', '"é"', '"' + "x" * 300 + '"', "{", '{"include_usage":true}',
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(USUAL_NAMES), st.sampled_from(USUAL_VALUES)), max_size=5),
+    st.sampled_from(["", "{", "}", " ", "x"]),
+    st.sampled_from([CHAT, OPERATIONS["/v1/completions"], OPERATIONS["/v1/embeddings"]]),
+)
+@settings(max_examples=1500, deadline=None)
+def test_what_is_read_the_quick_way_is_what_any_body_is_read_as(
+    given_members: list[tuple[str, str]], end: str, operation: Operation
+) -> None:
+    text = ",".join(f'"{name}":{value}' for name, value in [("model", '"m1"'), *given_members])
+    body = ("{" + text + "}" + end).encode()
+    quick = wire.read_usual(body, operation)
+    if quick is None:
+        return
+    found = wire.read_any(body, operation)
+    assert quick == msgspec.structs.replace(found, members=None)
+
+
+@pytest.mark.parametrize(
+    ("body", "usual"),
+    [
+        (b'{"model":"m1","messages":[]}', True),
+        (b'{"model":"m1","stream":true,"max_tokens":null,"n":1}', True),
+        (b'{"model":"m1","x":"' + b"x" * 5000 + b'"}', False),
+        (b'{"model":"m1","model":"m2"}', False),
+        (b'{"model":"m1","n":1,"n":null}', False),
+        (b'{"model":"m1","seed":1}', False),
+        (b'{"model":"m1","stream_options":null}', False),
+        (b'{"model":"m1","x":"\\u0022"}', False),
+        ('{"model":"m1","x":"é"}'.encode(), False),
+        (b'{"model":7}', False),
+    ],
+)
+def test_which_bodies_are_read_the_quick_way(body: bytes, usual: bool) -> None:
+    assert (wire.read_usual(body, CHAT) is not None) is usual
 
 
 @given(VALUES, st.booleans(), st.integers(0, 3), st.data())
