@@ -16,6 +16,7 @@ import logging
 import os
 import pathlib
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -151,7 +152,12 @@ class Books:
             stack.callback(journal.close)
             page = await asyncio.to_thread(Page, self._state_dir / PAGES, writer, on_stuck=_page_stuck)
             stack.callback(page.close)
-            shipper = Shipper(self._store, journals.Directory(journal.path), on_behind=self._behind)
+            shipper = Shipper(
+                self._store,
+                journals.Directory(journal.path),
+                host=socket.gethostname(),
+                on_behind=self._behind,
+            )
             recorder = Recorder(
                 journal,
                 (page, shipper, AttemptLog()),

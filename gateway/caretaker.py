@@ -3,8 +3,9 @@
     a directory whose writer died ─▶ salvaged ─▶ signed ─▶ in the `gone` page ─▶ in the store
 
 In a thread of the supervisor, never on a worker's loop. It goes round each 30 s, at once when it is
-poked (a worker died, or saw a mark fall behind), and when it has a new connection to the store: that
-may be another store, or one that lost its last seconds.
+poked (a worker died, or saw a mark fall behind), when it has a new connection to the store, which
+may be another store, or one that lost its last seconds, and when the store has begun a new epoch.
+It registers the writers of this gateway, and says which tenants are ready (metering/register.py).
 """
 
 import asyncio
@@ -12,36 +13,57 @@ import logging
 import pathlib
 import threading
 import time
+from collections.abc import Collection, Sequence
 
 from metering import gone, journal
 from metering.chain import Broken
 from metering.checkpoint import Signer
 from metering.endnotes import Ends
+from metering.epochs import NO_EPOCH, Writer
 from metering.folder import Folder
+from metering.journal import Directory
 from metering.keys import Keys
+from metering.ledger import hour_text
 from metering.logs import log
+from metering.register import Register
 from metering.store import Store, StoreUnavailable
 
 ROUND_S = 30.0
 PING_S = 1.0
+EPOCHS_MAX = 5
+"""Epochs in one round; a second one comes with a tenant that is found in a journal only, or with a loss meanwhile."""
 
 logger = logging.getLogger("weighbridge.caretaker")
 
 
 class Caretaker:
-    """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory."""
+    """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory.
 
-    def __init__(self, state_dir: pathlib.Path, redis_url: str, keys: Keys) -> None:
+    tenants: of the configuration; those of the journals are looked after as well. host: named with each writer.
+    """
+
+    def __init__(
+        self,
+        state_dir: pathlib.Path,
+        redis_url: str,
+        keys: Keys,
+        *,
+        tenants: Collection[str] = (),
+        host: str = "",
+    ) -> None:
         """Raises ValueError if the store can't be at `redis_url`. keys: with one to sign with."""
         self._journals = state_dir / "journal"
         self._keys = keys
         self._ends = Ends(self._journals)
         self._pages = state_dir / "pages"
+        self._tenants = frozenset(tenants)
         self._store = Store(redis_url)
         self._folder = Folder(self._store)
+        self._register = Register(self._store, host=host)
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
         self._poked = threading.Event()
+        self._lost = False  # a worker saw that the store has lost records
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="caretaker", daemon=True)
 
@@ -75,6 +97,11 @@ class Caretaker:
         """Go round at once."""
         self._poked.set()
 
+    def behind(self) -> None:
+        """Go round at once: the store has lost records, so this is another life of it."""
+        self._lost = True
+        self.poke()
+
     def close(self, wait_s: float) -> None:
         """Go round a last time and end. After `wait_s` it is left: the next start does what is missing."""
         self._closing = True
@@ -93,7 +120,7 @@ class Caretaker:
                 if poked:
                     self._poked.clear()
                 closing = self._closing
-                if runner.run(self._is_reconnected()) or poked or time.monotonic() >= due_s:
+                if runner.run(self._is_due()) or poked or time.monotonic() >= due_s:
                     due_s = time.monotonic() + ROUND_S
                     self._round(runner)
             runner.run(self._store.close())
@@ -111,25 +138,65 @@ class Caretaker:
         except OSError as error:  # a full disk: the next round tries again
             log(logger, logging.ERROR, "dead journals cannot be closed", error=error.strerror)
 
-    async def _is_reconnected(self) -> bool:
+    async def _is_due(self) -> bool:
+        """Has the store a new connection, or a new epoch? In between, see whether others have made tenants ready."""
         try:
             await self._store.ping()
+            epoch = await self._store.epoch()
+            if self._register.unready and epoch == self._register.epoch:
+                await self._register.settle(self._all_tenants())
         except StoreUnavailable as error:
             self._unavailable(error)
             return False
         self._reachable = True
-        return self._store.connections != self._folded
+        return self._store.connections != self._folded or epoch != self._register.epoch
+
+    def _all_tenants(self) -> frozenset[str]:
+        return self._tenants.union(*(learnt.lasts for learnt in self._folder.learnt.values()))
 
     async def _fold(self) -> None:
         self._folded, connection = None, self._store.connections
+        directories = journal.directories(self._journals)
         try:
-            await self._folder.fold(journal.directories(self._journals))
+            if await self._fold_in_an_epoch(directories):
+                await self._register.state(self._stated(directories))
+                await self._register.settle(self._all_tenants())
         except StoreUnavailable as error:
             self._unavailable(error)
         except OSError as error:
             log(logger, logging.ERROR, "dead journals cannot be read", error=error.strerror)
         else:
             self._folded = connection
+
+    async def _fold_in_an_epoch(self, directories: Sequence[Directory]) -> bool:
+        """Fold what can be folded. True: from beginning to end in one epoch, with all tenants that there are in it."""
+        for _ in range(EPOCHS_MAX):
+            before, tenants = self._register.epoch, self._all_tenants()
+            lost, self._lost = self._lost, False
+            epoch = await self._register.begin(tenants, lost=lost)
+            if epoch != before:
+                self._folder.begin_epoch()
+            await self._folder.fold(directories)
+            self._lost |= self._folder.fell or (lost and epoch == NO_EPOCH)
+            if epoch != NO_EPOCH and not self._lost and self._all_tenants() == tenants:
+                return True
+        return False
+
+    def _stated(self, directories: Sequence[Directory]) -> dict[str, Writer]:
+        """The writers of this gateway: complete ones as they are folded; of the others each states its own."""
+        stated = {}
+        for directory in directories:
+            learnt = self._folder.learnt.get(directory.writer)
+            stated[directory.writer] = (
+                self._register.open()
+                if learnt is None
+                else self._register.closed(
+                    seq=learnt.last_seq,
+                    hour=hour_text(learnt.last_hour) if learnt.lasts else "",
+                    behind={tenant for tenant, writer in self._folder.left if writer == directory.writer},
+                )
+            )
+        return stated
 
     def _unavailable(self, error: StoreUnavailable) -> None:
         if self._reachable:

@@ -16,6 +16,7 @@ import os
 import pathlib
 import selectors
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -104,7 +105,8 @@ def _run(
         keys.ensure(time.time_ns())
     except OSError as error:
         raise StartError(f"no key to sign the journal with: {_reason(error)}", code=EXIT_FAILED) from error
-    caretaker = Caretaker(state_dir, url, keys)
+    tenants = [tenant.name for tenant in config.tenants]
+    caretaker = Caretaker(state_dir, url, keys, tenants=tenants, host=socket.gethostname())
     resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
     try:
         caretaker.tidy()
@@ -235,7 +237,7 @@ class Supervisor:
 
     def _compare_all(self, behind: Workplace) -> None:
         """A store that lost records of one journal has lost others' as well, of the dead and of the living."""
-        self._caretaker.poke()
+        self._caretaker.behind()
         for place in self._workplaces:
             if place is not behind:
                 place.say(Behind())

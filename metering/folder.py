@@ -80,6 +80,10 @@ class Folder:
         self._connections = 0  # of the store, when its eviction policy was asked for
         self._folded: set[tuple[str, str]] = set()  # streams that the store had whole
 
+    def begin_epoch(self) -> None:
+        """What the store acknowledged in another life does not count: that it is behind that is known."""
+        self._folded.clear()
+
     async def fold(self, directories: Iterable[Directory]) -> int:
         """Bring the store up to the end of each directory; those not complete are left alone.
 

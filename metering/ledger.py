@@ -258,9 +258,14 @@ class Balances:
     by_writer: the same by whose records they are: (tenant, hour, `writer|unit`) → integer.
     marks: (tenant, writer) → `seq:leaf`, as text too: what a store holds need not be well-formed.
     floors: tenant → `yyyymmddhh`; hours below it are closed.
+    epoch, epochs, ready, writers: as metering/epochs.py has them; the last as text, by name.
     """
 
     def __init__(self) -> None:
+        self.epoch = ""
+        self.epochs: dict[str, str] = {}
+        self.ready: dict[str, str] = {}
+        self.writers: dict[str, str] = {}
         self.values: dict[tuple[str, str, str], str] = {}
         self.by_writer: dict[tuple[str, str, str], str] = {}
         self.marks: dict[tuple[str, str], str] = {}
@@ -303,3 +308,27 @@ class Balances:
             for (tenant, hour, field), value in self.values.items()
             if tenant == name
         }
+
+    def renew(self, seen: str, new: str) -> str:
+        """Begin the epoch `new`, unless it is not `seen` any more. returns: the one that is now."""
+        if self.epoch == seen:
+            self.epoch = new
+        return self.epoch
+
+    def begin(self, tenant: str, epoch: str) -> None:
+        """Take a tenant into an epoch; it is not ready in it yet."""
+        if self.epochs.get(tenant) != epoch:
+            self.epochs[tenant] = epoch
+            self.ready.pop(tenant, None)
+
+    def set_ready(self, tenant: str, epoch: str) -> bool:
+        """Say that a tenant is ready, if it is in this epoch still."""
+        if self.epochs.get(tenant) != epoch:
+            return False
+        self.ready[tenant] = epoch
+        return True
+
+    def set_floor(self, tenant: str, hour: str) -> str:
+        """Raise a tenant's floor; one that is higher stays. returns: the floor that is now."""
+        self.floors[tenant] = max(hour, self.floors.get(tenant, FLOOR_NONE))
+        return self.floors[tenant]

@@ -58,10 +58,14 @@ class StoreUnavailable(Exception):
 
 
 class ErrorReply(NamedTuple):
-    """Stands where a reply would. code: the reply's first word (WRONGTYPE, NOSCRIPT, …); "" if none came."""
+    """Stands where a reply would. code: the reply's first word (WRONGTYPE, NOSCRIPT, …); "" if none came.
+
+    text: the server's own; reason: a short fixed phrase with no address.
+    """
 
     code: str
     reason: str
+    text: str = ""
 
 
 class Servers(Protocol):
@@ -140,6 +144,8 @@ class _Single:
         self.connections += 1
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
+        if not commands:
+            return []
         pipeline = self._redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
@@ -245,7 +251,7 @@ def _reply(reply: Any) -> Any:
     if isinstance(reply, exceptions.NoScriptError):
         return ErrorReply("NOSCRIPT", "lacks the script")  # redis-py takes the word off
     code = str(reply).partition(" ")[0] if isinstance(reply, exceptions.ResponseError) else ""
-    return ErrorReply(code, _reason(reply))
+    return ErrorReply(code, _reason(reply), str(reply))
 
 
 def _reason(error: BaseException) -> str:

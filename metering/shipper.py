@@ -14,10 +14,12 @@ import asyncio
 import collections
 import contextlib
 import logging
+import time
 import types
 from collections.abc import Callable, Sequence
 
 from metering import ledger
+from metering.epochs import NO_EPOCH, Writer
 from metering.folder import Directory, log_stopped, read_again
 from metering.ledger import START, Batch, Done, Gap, Mark, Posted, Posting, Refused, Reply
 from metering.logs import log
@@ -29,6 +31,8 @@ BATCH_RECORDS_MAX = 1_000
 WINDOW_RECORDS_MAX = 10_000
 """Records held in memory, over all tenants."""
 PROBE_S = 30.0
+EPOCH_S = 1.0
+"""How often it is looked whether the store has begun a new epoch."""
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 2.0
 STOP_S = 2.0
@@ -130,14 +134,27 @@ class Stream:
 class Shipper:
     """Ships one writer's records: a fold of its journal, and a task. All on the loop's thread.
 
-    directory: the writer's own, to read again what is no longer in memory.
+    directory: the writer's own, to read again what is no longer in memory. host: named with the writer in the store.
     on_behind: called when the store has fallen behind what it had acknowledged, and again when this writer's
         records are back: what it lost once more in between, nobody has seen. The directories of dead writers
         must then be looked at as well.
     """
 
-    def __init__(self, store: Store, directory: Directory, *, on_behind: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        directory: Directory,
+        *,
+        host: str,
+        on_behind: Callable[[], None],
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         self.store_gone = False
+        self._host = host
+        self._clock = clock
+        self._epoch = NO_EPOCH  # in which all marks were compared last
+        self._unstated = False  # … and the store has not been told
+        self._epoch_at_s = 0.0  # of the loop's clock: when to look whether it is still that one
         self._store = store
         self._directory = directory
         self._on_behind = on_behind
@@ -218,7 +235,8 @@ class Shipper:
                 backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
             else:
                 self._succeeded()
-                woken_by, delay_s = self._wake, max(0.0, self._probe_at_s - loop.time())
+                due_s = min(self._probe_at_s, self._epoch_at_s)
+                woken_by, delay_s = self._wake, max(0.0, due_s - loop.time())
                 backoff_s = BACKOFF_MIN_S
             if self._closing.is_set():
                 return
@@ -228,6 +246,7 @@ class Shipper:
 
     async def _round(self) -> None:
         """Bring the store up to what is durable now. Raises StoreUnavailable, OSError."""
+        await self._look_for_a_new_epoch()
         moved = True
         while moved:
             if self._is_probe_due():
@@ -236,6 +255,29 @@ class Shipper:
         if self._mending:
             self._mending = False
             self._on_behind()
+        if self._unstated:
+            await self._state()
+
+    async def _look_for_a_new_epoch(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._epoch_at_s:
+            self._epoch_at_s = now_s + EPOCH_S
+            if await self._store.epoch() != self._epoch:
+                self._probe_at_s = 0.0
+
+    async def _state(self) -> None:
+        """Say in which epoch all that is durable was compared and folded, but for the streams that rest."""
+        behind = tuple(sorted(stream.tenant for stream in self._streams.values() if stream.resting))
+        entry = Writer(
+            behind=behind,
+            epoch=self._epoch,
+            host=self._host,
+            seen_ns=self._clock(),
+            seq=self._synced_seq,
+            state="open",
+        )
+        await self._store.put_writers({self._directory.writer: entry})
+        self._unstated = False
 
     def _is_probe_due(self) -> bool:
         # A new connection may be one to another store, or to one that has lost its last seconds.
@@ -249,6 +291,7 @@ class Shipper:
         self._probe_at_s = asyncio.get_running_loop().time() + PROBE_S
         await self._store.ping()
         self._connections = self._store.connections
+        await self._enter_epoch()
         writer = self._directory.writer
         asked = {stream.tenant: [writer] for stream in self._streams.values() if stream.resting}
         for (tenant, _), found in (await self._store.marks(asked)).items():
@@ -259,6 +302,14 @@ class Shipper:
                 stream.moved_away(found)
         probed = [stream for stream in self._streams.values() if not stream.stopped]
         await self._post([ledger.probe(stream.tenant, writer, stream.acked) for stream in probed])
+
+    async def _enter_epoch(self) -> None:
+        """Before anything is compared. While a tenant is not in it yet, nobody may state an epoch."""
+        epoch = await self._store.epoch()
+        metas = await self._store.metas(self._streams)
+        entered = all(meta.epoch == epoch for meta in metas.values())
+        self._epoch = epoch if entered else NO_EPOCH
+        self._unstated = True
 
     async def _read_again(self) -> bool:
         """Fold from the journal on disk what is not in memory. False: there was nothing to be done."""

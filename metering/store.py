@@ -16,9 +16,11 @@ import hashlib
 import importlib.resources
 import re
 import types
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from metering import epochs
+from metering.epochs import NO_EPOCH, Meta, Writer
 from metering.ledger import (
     START,
     UNITS,
@@ -44,6 +46,8 @@ CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
 EVICTION_WANTED = "noeviction"
 _PIPELINE_KEYS = 200
+_EPOCH_KEY = "wb:1:epoch"
+_REGISTER_KEY = "wb:1:writers"
 _HOUR_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:h:([0-9]{10})")
 _MARKS_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:m")
 
@@ -103,6 +107,84 @@ class Store:
                 policies.add(str(policy))
         return min(policies, key=lambda policy: (policy == EVICTION_WANTED, policy), default=None)
 
+    # Epochs, tenants, writers (metering/epochs.py)
+
+    async def epoch(self) -> str:
+        """This life of the store; NO_EPOCH if nobody has begun one."""
+        (reply,) = _unwrap(await self._servers.ask([("GET", _EPOCH_KEY)]))
+        return reply or NO_EPOCH
+
+    async def renew(self, seen: str, new: str) -> str:
+        """Begin the epoch `new`, unless it is not `seen` any more. returns: the one that is now."""
+        (reply,) = _unwrap(await self._servers.ask([("EVAL", _lua("renew"), "1", _EPOCH_KEY, seen, new)]))
+        return str(reply)
+
+    async def metas(self, tenants: Iterable[str]) -> dict[str, Meta]:
+        """What is kept of each tenant beside its balances; tenants with a key of another type there are left out."""
+        names = list(tenants)
+        replies = await self._servers.ask(
+            [("HMGET", _meta_key(tenant), "epoch", "floor", "ready") for tenant in names]
+        )
+        found = {}
+        for tenant, reply in zip(names, replies, strict=True):
+            if _is_wrong_type(reply):
+                continue
+            epoch, floor, ready = (value or "" for value in _unwrap([reply])[0])
+            found[tenant] = Meta(epoch=epoch, floor=floor, ready=ready)
+        return found
+
+    async def begin(self, tenants: Iterable[str], epoch: str) -> None:
+        """Take tenants into an epoch; none of them is ready in it yet."""
+        await self._each_meta("begin", tenants, epoch)
+
+    async def set_ready(self, tenants: Iterable[str], epoch: str) -> None:
+        """Say that tenants are ready, those that are in this epoch."""
+        await self._each_meta("ready", tenants, epoch)
+
+    async def set_floor(self, tenants: Iterable[str], hour: str) -> None:
+        """Raise the floor of tenants to `yyyymmddhh`; one that is higher stays."""
+        await self._each_meta("floor", tenants, hour)
+
+    async def _each_meta(self, script: str, tenants: Iterable[str], word: str) -> None:
+        text = _lua(script)
+        replies = await self._servers.ask(
+            [("EVAL", text, "1", _meta_key(tenant), word) for tenant in tenants]
+        )
+        _unwrap([reply for reply in replies if not _is_wrong_type(reply)])
+
+    async def writers(self) -> dict[str, Writer]:
+        """All writers that any gateway has registered."""
+        (reply,) = _unwrap(await self._servers.ask([("HGETALL", _REGISTER_KEY)]))
+        return epochs.decode(reply)
+
+    async def put_writers(self, writers: Mapping[str, Writer], *, if_absent: bool = False) -> None:
+        """Register writers. if_absent: leave those alone that are there."""
+        command = "HSETNX" if if_absent else "HSET"
+        _unwrap(
+            await self._servers.ask(
+                [(command, _REGISTER_KEY, name, epochs.encode(one)) for name, one in writers.items()]
+            )
+        )
+
+    async def drop_writers(self, names: Sequence[str], tenants: Iterable[str]) -> None:
+        """Forget writers, and their marks at these tenants."""
+        if names:
+            keys = [*map(_marks_key, tenants), _REGISTER_KEY]
+            _unwrap(await self._servers.ask([("HDEL", key, *names) for key in keys]))
+
+    async def drop_hours(self, tenants: Container[str], floor: int) -> None:
+        """Delete the balances of these tenants' hours (since 1970, UTC) below `floor`."""
+        keys = [one for one in await self._hour_keys(range(floor)) if one[0] in tenants]
+        for cut in _cut(keys, _PIPELINE_KEYS):
+            _unwrap(await self._servers.ask([("DEL", _hour_key(*one), _writers_key(*one)) for one in cut]))
+
+    async def drop_tenant(self, tenant: str) -> int:
+        """Delete all keys of a tenant, in one step. returns: how many there were."""
+        found = {key async for key in self._servers.keys(f"wb:1:{{{tenant}}}:*")}
+        if found:  # they share a slot. Sums that stayed behind their marks would be counted again
+            _unwrap(await self._servers.ask([("DEL", *sorted(found))]))
+        return len(found)
+
     # Batches and marks
 
     async def post(self, batches: Sequence[Batch]) -> list[Reply]:
@@ -128,7 +210,7 @@ class Store:
         )
         found: dict[tuple[str, str], Mark | Refused] = {}
         for (tenant, writers), reply in zip(asked.items(), replies, strict=True):
-            if isinstance(reply, ErrorReply) and reply.code == "WRONGTYPE":
+            if _is_wrong_type(reply):
                 found |= {(tenant, writer): Refused("TYPE", _marks_key(tenant)) for writer in writers}
                 continue
             (texts,) = _unwrap([reply])
@@ -224,6 +306,11 @@ def _hour_key(tenant: str, hour: str) -> str:
 
 def _writers_key(tenant: str, hour: str) -> str:
     return f"wb:1:{{{tenant}}}:w:{hour}"
+
+
+def _is_wrong_type(reply: Any) -> bool:
+    """A key of another type is named where it matters: by `post`, for it stops a stream."""
+    return isinstance(reply, ErrorReply) and (reply.code == "WRONGTYPE" or "WRONGTYPE" in reply.text)
 
 
 def _lacks_script(reply: Any) -> bool:

@@ -90,6 +90,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.chain",
     "metering.checkpoint",
     "metering.control",
+    "metering.epochs",
     "metering.events",
     "metering.families",
     "metering.findings",

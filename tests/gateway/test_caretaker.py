@@ -8,6 +8,7 @@ import pytest
 from gateway import caretaker
 from gateway.caretaker import Caretaker
 from metering.journal import Directory
+from metering.store import StoreUnavailable
 from tests.support import journals, signing
 from tests.support.gateway import eventually
 
@@ -27,30 +28,32 @@ class PokedAsTheWaitGivesUp(threading.Event):
         return answer
 
 
-class FaultyFolder:
-    """A folder that fails in a way that nobody thought of, the first time."""
+class FaultyRegister:
+    """A register that fails in a way that nobody thought of, the first time."""
 
     def __init__(self) -> None:
+        self.epoch = ""
+        self.unready: list[str] = []
         self.rounds = 0
 
-    async def fold(self, _directories: object) -> int:
+    async def begin(self, _tenants: object, *, lost: bool) -> str:
         self.rounds += 1
         if self.rounds == 1:
             raise LookupError("of our own making")
-        return 0
+        raise StoreUnavailable("no connection")
 
 
 def test_a_fault_in_one_round_is_logged_and_the_next_one_comes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store", signing.keys(tmp_path))
-    folder = FaultyFolder()
-    monkeypatch.setattr(keeper, "_folder", folder)
+    register = FaultyRegister()
+    monkeypatch.setattr(keeper, "_register", register)
     keeper.start()
     try:
-        eventually(lambda: folder.rounds == 1)
+        eventually(lambda: register.rounds == 1)
         keeper.poke()
-        eventually(lambda: folder.rounds == 2)
+        eventually(lambda: register.rounds == 2)
     finally:
         keeper.close(5)
     assert "fault in the caretaker" in caplog.text

@@ -1,5 +1,6 @@
 """Journals of dead writers into a real store, whatever happens to it."""
 
+import json
 import os
 import pathlib
 import random
@@ -32,7 +33,7 @@ def caretaker(tmp_path: pathlib.Path, store: Embedded) -> Iterator[Caretaker]:
     """Of a state directory with three dead writers' journals, at work."""
     for seed in range(3):
         dead_writer(tmp_path, seed)
-    one = Caretaker(tmp_path, store.url, signing.keys(tmp_path))
+    one = Caretaker(tmp_path, store.url, signing.keys(tmp_path), tenants=["acme", "newcomer"], host="h1")
     one.tidy()
     one.start()
     yield one
@@ -114,4 +115,52 @@ def test_the_end_folds_what_came_last(tmp_path: pathlib.Path, store: Embedded, c
     eventually(lambda: is_level(tmp_path, store))
     dead_writer(tmp_path, seed=3)
     caretaker.close(10)
+    assert is_level(tmp_path, store)
+
+
+def ready(store: Embedded) -> set[str]:
+    """Tenants that the store calls ready in its epoch."""
+    with Connection(store.url) as connection:
+        epoch = connection.ask("GET", "wb:1:epoch")
+        metas = {key: connection.hash(key) for key in connection.keys("wb:1:{*}:meta")}
+    return {
+        key[len("wb:1:{") : -len("}:meta")]
+        for key, meta in metas.items()
+        if epoch is not None and epoch == meta.get("epoch") == meta.get("ready")
+    }
+
+
+def test_tenants_are_ready_once_all_is_folded_in_each_life_of_the_store(
+    tmp_path: pathlib.Path, store: Embedded, caretaker: Caretaker
+) -> None:
+    everybody = {"acme", "globex", "newcomer"}  # of the journals, and of the configuration
+    eventually(lambda: ready(store) == everybody)
+    assert is_level(tmp_path, store)
+    with Connection(store.url) as connection:
+        before = connection.ask("GET", "wb:1:epoch")
+        connection.ask("HSET", "wb:1:writers", "wgone", json.dumps(
+            {"epoch": before, "host": "h2", "seen_ns": 1, "seq": 5, "state": "open"}
+        ))  # fmt: skip
+        caretaker.poke()
+        eventually(lambda: "wgone" in caretaker._register._writers)
+        connection.ask("FLUSHALL")
+        eventually(lambda: is_level(tmp_path, store))
+        eventually(lambda: "wgone" in connection.hash("wb:1:writers"))
+        assert connection.ask("GET", "wb:1:epoch") not in (None, before)
+        assert ready(store) == set()  # a journal that was known is not to be found: named, and waited for
+        connection.ask("HSET", "wb:1:writers", "wgone", json.dumps(
+            {"host": "", "seen_ns": 0, "seq": 0, "state": "gone"}
+        ))  # fmt: skip
+        eventually(lambda: ready(store) == everybody)
+
+
+def test_a_tenants_keys_that_are_lost_alone_are_another_life_of_the_store(
+    tmp_path: pathlib.Path, store: Embedded, caretaker: Caretaker
+) -> None:
+    eventually(lambda: len(ready(store)) == 3)
+    with Connection(store.url) as connection:
+        before = connection.ask("GET", "wb:1:epoch")
+        connection.ask("DEL", *connection.keys("wb:1:{acme}:*"))
+        caretaker.poke()
+        eventually(lambda: len(ready(store)) == 3 and connection.ask("GET", "wb:1:epoch") != before)
     assert is_level(tmp_path, store)

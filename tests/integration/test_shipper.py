@@ -84,7 +84,7 @@ class Site:
         self.behind = 0
         writer = new_writer_id(self.rng.randbytes(10))
         self.journal = Journal.create(root, writer=writer, segment_bytes_max=200_000)
-        self.shipper = Shipper(self.store, Directory(self.journal.path), on_behind=self.on_behind)
+        self.shipper = Shipper(self.store, Directory(self.journal.path), host="h", on_behind=self.on_behind)
         self.recorder = Recorder(
             self.journal,
             (self.shipper, self.law),

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import itertools
+import json
 import random
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,8 +12,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from metering import export, ledger, store
+from metering.epochs import Meta, Writer
 from metering.folder import Folder
 from metering.ledger import RANGE_MAX, START, Balances, Batch, Done, Gap, Mark, Posted, Refused, Reply
+from metering.register import raise_floor
 from metering.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR
 from tests.support import lines, stores
@@ -272,6 +275,92 @@ def test_balances_of_some_hours(server: Running, valkey: Running) -> None:
         first = ledger.hour_number("2026092113")
         found = [balance async for balance in client.balances(range(first, first + 2))]
         assert sorted(found) == [("acme", first, {FIELD: "13"}), ("acme", first + 1, {FIELD: "14"})]
+
+    run(server, scenario)
+
+
+OPEN = Writer(host="h1", seen_ns=1, seq=7, state="open", epoch="e1")
+CLOSED = Writer(host="h2", seen_ns=2, seq=9, state="closed", epoch="e1", hour=HOUR)
+
+
+def test_epochs_are_renewed_by_one(server: Running, valkey: Running) -> None:
+    async def scenario(client: Store) -> None:
+        assert await client.epoch() == ""
+        assert await client.renew("", "e1") == "e1"
+        assert await client.renew("", "e2") == "e1"  # somebody else was quicker
+        assert await client.renew("e1", "e3") == "e3"
+        assert await client.epoch() == "e3" == valkey.ask("GET", "wb:1:epoch")
+
+    run(server, scenario)
+
+
+def test_a_tenant_is_ready_in_the_epoch_that_it_is_in(server: Running, valkey: Running) -> None:
+    async def scenario(client: Store) -> None:
+        assert await client.metas(["acme", "globex"]) == {"acme": Meta(), "globex": Meta()}
+        await client.begin(["acme", "globex"], "e1")
+        await client.set_ready(["acme"], "e0")
+        assert await client.metas(["acme"]) == {"acme": Meta(epoch="e1")}
+        await client.set_ready(["acme"], "e1")
+        await client.begin(["acme"], "e1")  # again changes nothing
+        assert await client.metas(["acme"]) == {"acme": Meta(epoch="e1", ready="e1")}
+        await client.begin(["acme"], "e2")
+        assert await client.metas(["acme", "globex"]) == {
+            "acme": Meta(epoch="e2"),
+            "globex": Meta(epoch="e1"),
+        }
+        valkey.ask("DEL", "wb:1:{acme}:meta")
+        await client.set_ready(["acme"], "e2")  # what was lost meanwhile is not ready
+        assert await client.metas(["acme"]) == {"acme": Meta()}
+        valkey.ask("SET", "wb:1:{acme}:meta", "x")
+        await client.begin(["acme", "globex"], "e3")
+        assert await client.metas(["acme", "globex"]) == {"globex": Meta(epoch="e3")}
+
+    run(server, scenario)
+
+
+def test_the_list_of_writers(server: Running, valkey: Running) -> None:
+    async def scenario(client: Store) -> None:
+        assert await client.writers() == {}
+        await client.put_writers({"w1": OPEN, "w2": OPEN})
+        await client.put_writers({"w2": CLOSED, "w3": CLOSED}, if_absent=True)
+        assert await client.writers() == {"w1": OPEN, "w2": OPEN, "w3": CLOSED}
+        assert json.loads(valkey.ask("HGET", "wb:1:writers", "w3")) == {
+            "behind": [], "epoch": "e1", "host": "h2", "hour": HOUR, "seen_ns": 2, "seq": 9, "state": "closed",
+        }  # fmt: skip
+
+    run(server, scenario)
+
+
+def test_a_floor_closes_hours_and_lets_marks_go(server: Running, valkey: Running) -> None:
+    async def scenario(client: Store) -> None:
+        for tenant in ("acme", "globex"):
+            for hour in ("2026092113", HOUR):
+                valkey.ask("HSET", f"wb:1:{{{tenant}}}:h:{hour}", FIELD, "1")
+                valkey.ask("HSET", f"wb:1:{{{tenant}}}:w:{hour}", "w1|calls", "1")
+            valkey.ask("HSET", f"wb:1:{{{tenant}}}:m", "w1", str(M3), "w2", str(M3))
+        await client.put_writers({"w1": OPEN, "w2": CLOSED})
+        await raise_floor(client, ["acme"], HOUR)
+        await raise_floor(client, ["acme"], "2026092113")  # it never falls
+        assert (await client.metas(["acme"]))["acme"].floor == HOUR
+        assert sorted(valkey.ask("KEYS", "wb:1:{*}:h:*")) == [
+            f"wb:1:{{acme}}:h:{HOUR}", "wb:1:{globex}:h:2026092113", f"wb:1:{{globex}}:h:{HOUR}",
+        ]  # fmt: skip
+        assert valkey.ask("KEYS", "wb:1:{acme}:w:*") == [f"wb:1:{{acme}}:w:{HOUR}"]
+        await raise_floor(client, ["acme", "globex"], "2026092115")
+        assert valkey.ask("KEYS", "wb:1:{*}:h:*") == []
+        assert valkey.ask("HKEYS", "wb:1:{acme}:m") == valkey.ask("HKEYS", "wb:1:writers") == ["w1"]
+
+    run(server, scenario)
+
+
+def test_all_of_a_tenant_is_deleted_and_nothing_else(server: Running, valkey: Running) -> None:
+    async def scenario(client: Store) -> None:
+        for tenant in ("acme", "acme2"):
+            await client.post([batch_of(START, M3, {(HOUR, FIELD): 2}, tenant=tenant)])
+            await client.begin([tenant], "e1")
+        assert await client.drop_tenant("acme") == 4
+        assert await client.drop_tenant("acme") == 0
+        assert sorted({key.split("}")[0] for key in valkey.ask("KEYS", "*")}) == ["wb:1:{acme2"]
 
     run(server, scenario)
 

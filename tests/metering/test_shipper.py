@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from metering import folder, ledger, shipper
+from metering import epochs, folder, ledger, shipper
+from metering.epochs import Writer
 from metering.folder import Folder
 from metering.ledger import RANGE_MAX, Balances, Mark
 from metering.record import Line
@@ -45,7 +46,7 @@ class Live:
     def __init__(self, store: BalancesStore, on_behind: Callable[[], None] = lambda: None) -> None:
         self.store = store
         self.directory = MemoryDirectory("wlive")
-        self.shipper = Shipper(store, self.directory, on_behind=on_behind)
+        self.shipper = Shipper(store, self.directory, host="h", on_behind=on_behind)
 
     def write(self, line: Line | None = None, **fields: object) -> None:
         self.shipper.fold(*self.directory.add(line or lines.call(**fields)))
@@ -434,7 +435,7 @@ def test_a_journal_that_cannot_be_read_is_named_and_tried_again(caplog: pytest.L
     async def scenario() -> None:
         live = Live(BalancesStore())
         live.directory = Unreadable("wlive")
-        live.shipper = Shipper(live.store, live.directory, on_behind=lambda: None)
+        live.shipper = Shipper(live.store, live.directory, host="h", on_behind=lambda: None)
         for _ in range(20):
             live.write()
         live.sync()
@@ -550,3 +551,64 @@ def test_it_does_not_with_a_script_that_checks_no_predecessor() -> None:
     world = World(1, WithoutPredecessor)
     with pytest.raises(TimeoutError):
         asyncio.run(live_through(world, within_s=0.5))
+
+
+def stated(live: Live) -> Writer:
+    return epochs.decode(live.store.balances.writers)["wlive"]
+
+
+def test_a_writer_is_registered_at_the_start_and_again_in_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipper, "EPOCH_S", 0.01)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        for epoch in ("e1", "e2"):
+            live.store.balances.epoch = epoch
+            live.store.balances.epochs = dict.fromkeys(("acme", "globex"), epoch)
+        async with live.shipper:
+            await eventually(lambda: "wlive" in live.store.balances.writers)
+            assert (stated(live).state, stated(live).host, stated(live).epoch) == ("open", "h", "e2")
+            live.write(tenant="acme")
+            live.sync()
+            await eventually(live.is_shipped)
+            live.store.balances = Balances()  # all of it, the list of writers too
+            live.store.balances.epoch = "e3"
+            live.store.balances.epochs = {"acme": "e3"}
+            await eventually(lambda: "wlive" in live.store.balances.writers)
+            assert (stated(live).epoch, stated(live).seq, stated(live).behind) == ("e3", 1, ())
+            assert live.is_shipped()  # first folded, then stated
+
+    run(scenario)
+
+
+def test_no_epoch_is_stated_that_a_tenant_is_not_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins an epoch takes its tenants into it; what is compared before that may be lost unseen."""
+    monkeypatch.setattr(shipper, "EPOCH_S", 0.01)
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.balances.epoch = "e1"
+        live.write(tenant="acme")
+        live.sync()
+        async with live.shipper:
+            await eventually(lambda: "wlive" in live.store.balances.writers)
+            assert stated(live).epoch == ""
+            live.store.balances.begin("acme", "e1")
+            await eventually(lambda: stated(live).epoch == "e1")
+
+    run(scenario)
+
+
+def test_a_stream_that_rests_is_stated_as_behind() -> None:
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.balances.marks["acme", "wlive"] = "rubbish"
+        live.write(tenant="acme")
+        live.write(tenant="globex")
+        live.sync()
+        async with live.shipper:
+            await eventually(lambda: "wlive" in live.store.balances.writers)
+            live.shipper.compare()
+            await eventually(lambda: stated(live).behind == ("acme",))
+
+    run(scenario)

@@ -8,11 +8,12 @@ import asyncio
 import copy
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from metering import ledger
+from metering import epochs, ledger
+from metering.epochs import Meta, Writer
 from metering.ledger import START, Balances, Batch, Done, Mark, Refused, Reply
 from metering.record import Billed, CallRecord, Line, Outcome
 from metering.store import StoreUnavailable
@@ -132,10 +133,18 @@ class BalancesStore:
 
     def restore(self, saved: Balances, *, tenant: str | None = None) -> None:
         """Be as once: all of it, or one tenant's keys."""
-        for now, then in ((self.balances.values, saved.values), (self.balances.marks, saved.marks)):
-            for key in [key for key in now if tenant in (None, key[0])]:
+        if tenant is None:
+            self.balances = copy.deepcopy(saved)
+            return
+        for name in ("values", "by_writer", "marks"):
+            now, then = getattr(self.balances, name), getattr(saved, name)
+            for key in [key for key in now if key[0] == tenant]:
                 del now[key]
-            now.update({key: value for key, value in then.items() if tenant in (None, key[0])})
+            now.update({key: value for key, value in then.items() if key[0] == tenant})
+        for name in ("epochs", "ready", "floors"):
+            getattr(self.balances, name).pop(tenant, None)
+            if tenant in getattr(saved, name):
+                getattr(self.balances, name)[tenant] = getattr(saved, name)[tenant]
 
     def reconnect(self) -> None:
         self.connections += 1
@@ -145,6 +154,66 @@ class BalancesStore:
 
     async def eviction(self) -> str | None:
         return "noeviction"
+
+    async def epoch(self) -> str:
+        await asyncio.sleep(0)
+        return self.balances.epoch
+
+    async def renew(self, seen: str, new: str) -> str:
+        await asyncio.sleep(0)
+        return self.balances.renew(seen, new)
+
+    async def metas(self, tenants: Iterable[str]) -> dict[str, Meta]:
+        await asyncio.sleep(0)
+        held = self.balances
+        return {
+            name: Meta(
+                epoch=held.epochs.get(name, ""),
+                floor=held.floors.get(name, ""),
+                ready=held.ready.get(name, ""),
+            )
+            for name in tenants
+        }
+
+    async def begin(self, tenants: Iterable[str], epoch: str) -> None:
+        for tenant in tenants:
+            await asyncio.sleep(0)
+            self.balances.begin(tenant, epoch)
+
+    async def set_ready(self, tenants: Iterable[str], epoch: str) -> None:
+        for tenant in tenants:
+            await asyncio.sleep(0)
+            self.balances.set_ready(tenant, epoch)
+
+    async def set_floor(self, tenants: Iterable[str], hour: str) -> None:
+        for tenant in tenants:
+            await asyncio.sleep(0)
+            self.balances.set_floor(tenant, hour)
+
+    async def writers(self) -> dict[str, Writer]:
+        await asyncio.sleep(0)
+        return epochs.decode(self.balances.writers)
+
+    async def put_writers(self, writers: Mapping[str, Writer], *, if_absent: bool = False) -> None:
+        for name, one in writers.items():
+            await asyncio.sleep(0)
+            if not if_absent or name not in self.balances.writers:
+                self.balances.writers[name] = epochs.encode(one)
+
+    async def drop_writers(self, names: Sequence[str], tenants: Iterable[str]) -> None:
+        held = self.balances
+        await asyncio.sleep(0)
+        for name in names:
+            held.writers.pop(name, None)
+            for tenant in tenants:
+                held.marks.pop((tenant, name), None)
+
+    async def drop_hours(self, tenants: Container[str], floor: int) -> None:
+        await asyncio.sleep(0)
+        for values in (self.balances.values, self.balances.by_writer):
+            for key in [key for key in values if key[0] in tenants]:
+                if ledger.hour_number(key[1]) < floor:
+                    del values[key]
 
     async def marks(self, asked: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Mark | Refused]:
         self.asked += bool(asked)

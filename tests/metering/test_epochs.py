@@ -1,0 +1,344 @@
+"""Which life of the store it is, and who is ready in it: never too early, and at last."""
+
+import asyncio
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metering import epochs, ledger
+from metering.epochs import Meta, Writer
+from metering.folder import Folder
+from metering.ledger import Balances
+from metering.register import Register, new_epoch, raise_floor
+from tests.support.ledgers import (
+    HOUR,
+    TENANTS,
+    BalancesStore,
+    MemoryDirectory,
+    Sums,
+    folded,
+    is_above,
+    random_directory,
+)
+
+OPEN = Writer(host="h1", seen_ns=1, seq=7, state="open", epoch="e1")
+CLOSED = Writer(host="h2", seen_ns=1, seq=9, state="closed", epoch="e1", hour="2026092114", behind=("acme",))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "meta", "ready"),
+    [
+        ("e1", Meta(epoch="e1", ready="e1"), True),
+        ("e1", Meta(epoch="e1"), False),
+        ("e1", Meta(epoch="e1", ready="e0"), False),
+        ("e2", Meta(epoch="e1", ready="e1"), False),  # the epoch is another one since
+        ("", Meta(), False),
+        ("", Meta(epoch="", ready=""), False),
+    ],
+)
+def test_who_is_ready(epoch: str, meta: Meta, ready: bool) -> None:
+    assert epochs.is_ready(epoch, meta) == ready
+
+
+def test_who_keeps_a_tenant_from_being_ready() -> None:
+    writers = {"w1": OPEN, "w2": CLOSED, "w3": Writer(host="h3", seen_ns=1, seq=0, state="open")}
+    assert epochs.unfolded("e1", writers, "acme") == ["w2", "w3"]
+    assert epochs.unfolded("e1", writers, "globex") == ["w3"]
+    assert epochs.unfolded("e2", writers, "globex") == ["w1", "w2", "w3"]
+
+
+def test_entries_read_back_and_what_is_none_was_never_folded() -> None:
+    assert epochs.decode({"w": epochs.encode(CLOSED)}) == {"w": CLOSED}
+    for text in ("", "{}", "[]", "rubbish", "\ufffd"):
+        assert epochs.unfolded("e1", epochs.decode({"w": text}), "acme") == ["w"]
+
+
+def test_news_is_more_than_another_time() -> None:
+    later = Writer(host="h1", seen_ns=2, seq=7, state="open", epoch="e1")
+    assert epochs.news({"w1": later, "w2": CLOSED}, {"w1": OPEN}) == {"w2": CLOSED}
+    assert epochs.news({"w1": later}, {"w1": CLOSED}) == {"w1": later}
+
+
+@pytest.mark.parametrize(
+    ("changes", "goes"),
+    [
+        ({}, True),
+        ({"state": "open"}, False),
+        ({"behind": ("acme",)}, False),
+        ({"epoch": ""}, False),
+        ({"hour": "2026092115"}, False),
+        ({"hour": ""}, True),
+    ],
+)
+def test_whose_marks_can_go(changes: dict[str, object], goes: bool) -> None:
+    plain = {"host": "h", "seen_ns": 1, "seq": 9, "state": "closed", "epoch": "e1", "hour": "2026092114"}
+    assert epochs.below({"w": Writer(**(plain | changes))}, "2026092115") == (["w"] if goes else [])
+
+
+def test_a_name_is_not_made_twice() -> None:
+    assert new_epoch() != new_epoch()
+
+
+class Gateway:
+    """One of several on a store: its directories, its folder, its register."""
+
+    def __init__(self, store: BalancesStore, name: str) -> None:
+        self.store = store
+        self.folder = Folder(store)
+        numbers = itertools.count()
+        self.register = Register(store, host=name, clock=lambda: 1, name=lambda: f"{name}-{next(numbers)}")
+        self.directories: list[MemoryDirectory] = []
+        self.lost = False
+
+    async def round(self) -> None:
+        """As the caretaker goes it (gateway/caretaker.py), in steps that others' come between."""
+        before = self.register.epoch
+        epoch = await self.register.begin(TENANTS, lost=self.lost)
+        if epoch != before:
+            self.folder.begin_epoch()
+        self.lost = self.lost and not epoch
+        await self.folder.fold(self.directories)
+        if self.folder.fell:
+            self.lost = True
+        if self.lost or not epoch:
+            return
+        stated = {}
+        for writer, learnt in self.folder.learnt.items():
+            behind = [tenant for tenant, name in self.folder.left if name == writer]
+            hour = ledger.hour_text(learnt.last_hour)
+            stated[writer] = self.register.closed(seq=learnt.last_seq, hour=hour, behind=behind)
+        await self.register.state(stated)
+        await self.register.settle(TENANTS)
+
+
+class TooEarly(Register):
+    """The mutant that does not ask who has been folded."""
+
+    async def settle(self, tenants: object) -> None:
+        await self._store.set_ready(TENANTS, self.epoch)
+
+
+class NotAgain(Register):
+    """The mutant that keeps no list of writers, so that a new life of the store knows of none that is away."""
+
+    async def _look(self) -> None:
+        self._writers = await self._store.writers()
+
+
+def premature(store: BalancesStore, limit: Sums) -> list[str]:
+    """Tenants that are called ready though the store has not all that the journals say."""
+    balances = store.balances
+    if not any(ready == balances.epoch for ready in balances.ready.values()):
+        return []
+    held = store.sums()
+    return [
+        tenant
+        for tenant in TENANTS
+        if epochs.is_ready(
+            balances.epoch,
+            Meta(epoch=balances.epochs.get(tenant, ""), ready=balances.ready.get(tenant, "")),
+        )
+        and any(held.get(key, 0) != amount for key, amount in limit.items() if key[0] == tenant)
+    ]
+
+
+async def simulate(rng: random.Random, kind: type[Register] = Register) -> int:
+    """Gateways, each with directories, on one store that loses all or a tenant's keys at any moment.
+
+    returns: how often a tenant was seen to be called ready too early.
+    """
+    store = BalancesStore()
+    gateways = [Gateway(store, f"g{number}") for number in range(3)]
+    for gateway in gateways:
+        gateway.register.__class__ = kind
+        for number in range(rng.randrange(1, 3)):
+            writer = f"{gateway.register._host}w{number}"
+            gateway.directories.append(random_directory(rng, writer, rng.randrange(1, 25)))
+    everything = [one for gateway in gateways for one in gateway.directories]
+    limit = folded(everything)
+    for gateway in gateways * 2:  # all writers are known to all
+        await gateway.round()
+    early = 0
+    for _ in range(rng.randrange(1, 8)):
+        rounds = [asyncio.create_task(one.round()) for one in rng.sample(gateways, rng.randrange(1, 4))]
+        loss_at, lost = rng.randrange(100), rng.choice([None, *TENANTS])
+        for step in range(1_000_000):
+            early += len(premature(store, limit))
+            over = all(task.done() for task in rounds)
+            if step == loss_at or (over and step < loss_at):
+                store.restore(Balances(), tenant=lost)
+            if over:
+                break
+            await asyncio.sleep(0)
+        await asyncio.gather(*rounds)
+        assert not is_above(store.sums(), limit)
+    for gateway in gateways * 6:
+        await gateway.round()
+        early += len(premature(store, limit))
+    assert store.sums() == limit
+    assert [gateway.register.unready for gateway in gateways] == [[], [], []]
+    return early
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.randoms(use_true_random=False))
+def test_nobody_is_ready_too_early_and_all_are_at_last(rng: random.Random) -> None:
+    assert asyncio.run(simulate(rng)) == 0
+
+
+@pytest.mark.parametrize("mutant", [TooEarly, NotAgain])
+def test_the_law_sees_who_is_called_ready_too_early(mutant: type[Register]) -> None:
+    assert sum(asyncio.run(simulate(random.Random(seed), mutant)) for seed in range(20)) > 5
+
+
+def two_gateways(seed: int = 1) -> tuple[BalancesStore, Gateway, Gateway]:
+    """On one store, with two directories each."""
+    store, rng = BalancesStore(), random.Random(seed)
+    made = [Gateway(store, name) for name in ("g1", "g2")]
+    for one in made:
+        one.directories += [random_directory(rng, f"{one.register._host}w{n}", 15) for n in range(2)]
+    return store, *made
+
+
+def test_a_writer_whose_gateway_is_away_is_named_until_it_is_folded() -> None:
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        for gateway in (g1, g2, g1, g2):
+            await gateway.round()
+        assert g1.register.unready == g2.register.unready == []
+        store.balances = Balances()
+        for _ in range(3):  # g2 is away
+            await g1.round()
+        assert set(g1.register.unready) == set(TENANTS)
+        writers = await store.writers()
+        assert epochs.unfolded(g1.register.epoch, writers, "acme") == ["g2w0", "g2w1"]
+        assert [writers[name].host for name in ("g2w0", "g2w1")] == ["g2", "g2"]
+        for gateway in (g2, g1):
+            await gateway.round()
+        assert g1.register.unready == g2.register.unready == []
+        assert store.sums() == folded(g1.directories + g2.directories)
+
+    asyncio.run(scenario())
+
+
+def test_a_writer_that_a_person_has_given_up_is_waited_for_no_more() -> None:
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        for gateway in (g1, g2, g1):
+            await gateway.round()
+        store.balances = Balances()
+        await g1.round()
+        for name in ("g2w0", "g2w1"):
+            store.balances.writers[name] = '{"host":"","seen_ns":0,"seq":0,"state":"gone"}'
+        await g1.round()
+        assert g1.register.unready == []
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_is_stopped_keeps_its_tenant_alone_from_being_ready() -> None:
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        store.balances.marks["acme", "g1w0"] = "rubbish"
+        for gateway in (g1, g2, g1):
+            await gateway.round()
+        assert g1.register.unready == ["acme"]
+        assert epochs.unfolded(g1.register.epoch, await store.writers(), "acme") == ["g1w0"]
+        del store.balances.marks["acme", "g1w0"]
+        await g1.round()
+        assert g1.register.unready == []
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_went_back_begins_a_new_epoch() -> None:
+    """As a replica that lagged does it: no key is missing, and marks are behind."""
+
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        for directory in g2.directories:
+            directory.complete = False
+        for gateway in (g1, g2, g1):
+            await gateway.round()
+        assert g1.register.unready == []
+        saved = store.saved()
+        for directory in g2.directories:
+            directory.complete = True
+        for gateway in (g2, g1):
+            await gateway.round()
+        before = store.balances.epoch
+        store.restore(saved)
+        await g2.round()
+        assert g2.folder.fell
+        for gateway in (g1, g2, g1, g2):
+            await gateway.round()
+        assert store.balances.epoch != before
+        assert g1.register.unready == []
+        assert store.sums() == folded(g1.directories + g2.directories)
+
+    asyncio.run(scenario())
+
+
+def hours_of(store: BalancesStore) -> set[str]:
+    return {hour for _, hour, _ in store.sums()}
+
+
+def test_the_floor_closes_hours_for_ever() -> None:
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        for gateway in (g1, g2):
+            await gateway.round()
+        every = [ledger.hour_text(HOUR + n) for n in range(3)]
+        assert hours_of(store) == set(every)
+        await raise_floor(store, TENANTS, every[1])
+        await raise_floor(store, TENANTS, every[0])  # it never falls
+        for gateway in (g1, g2):
+            await gateway.round()
+        assert hours_of(store) == set(every[1:])
+        assert len(store.balances.writers) == 4  # their last hours are open
+        store.balances = Balances()  # the floor is remembered, and put back before any fold
+        for gateway in (g1, g2, g1):
+            await gateway.round()
+        assert hours_of(store) == set(every[1:])
+        assert set(store.balances.floors.values()) == {every[1]}
+
+    asyncio.run(scenario())
+
+
+def test_a_mark_goes_when_its_writer_is_closed_and_all_its_hours_are() -> None:
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        g2.directories[0].complete = False
+        for gateway in (g1, g2):
+            await gateway.round()
+        await raise_floor(store, TENANTS, ledger.hour_text(HOUR + 3))
+        assert store.sums() == {}
+        assert {name for _, name in store.balances.marks} == set()
+        assert set(store.balances.writers) == set()
+        # What is folded again, by anybody, adds nothing.
+        assert await Folder(store).fold(g1.directories + g2.directories) == 0
+        assert store.sums() == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_journal_with_another_floor_is_lines_of_the_same_calls() -> None:
+    """The mutant of the floor: a script that does not look at it brings closed hours back."""
+
+    class WithoutFloor(Balances):
+        def post(self, batch: ledger.Batch) -> ledger.Reply:
+            self.floors = {}
+            return super().post(batch)
+
+    async def scenario() -> None:
+        store, g1, _ = two_gateways()
+        store.balances = WithoutFloor()
+        await g1.round()
+        await raise_floor(store, TENANTS, ledger.hour_text(HOUR + 3))
+        await Folder(store).fold(g1.directories)
+        assert store.sums() != {}
+
+    asyncio.run(scenario())
