@@ -46,6 +46,7 @@ from gateway.targets import ServedModel, Targets, Tier
 from metering.logs import log
 from metering.pricing import Unpriced, explain
 from metering.record import Host, Identity
+from metering.refusals import Refusals
 from metering.units import NS_PER_MS, NS_PER_S
 
 FIRST_PROBES_S = 1.0
@@ -142,6 +143,7 @@ async def _open(
         state.changed(entry)
     services = Services(
         recorder=books.recorder,
+        refusals=Refusals(lambda make: books.recorder.note(make)),
         seats=seats,
         registry=registry,
         clock=time.monotonic_ns,
@@ -149,6 +151,7 @@ async def _open(
         lag=LoopLag(interval_ns=_ns(rounds.SWEEP_S), lag_ns_max=config.bounds.loop_lag_ms_max * NS_PER_MS),
         exceeded=books.exceeded,
     )
+    stack.callback(services.refusals.tell)
     stack.push_async_callback(rounds.stop_calls, services)
 
     def gauges() -> None:
@@ -180,6 +183,7 @@ async def _open(
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
+        rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.drain(worker.stopping, services, config.drain_s),
         rounds.keep_open(books, failed, opened, worker.dead, worker.ready),

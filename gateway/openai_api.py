@@ -36,7 +36,7 @@ from gateway.targets import ServedModel, Targets
 from gateway.wire import Ask, read_ask
 from metering import record
 from metering.logs import log
-from metering.record import Refused
+from metering.refusals import Refusal
 
 logger = logging.getLogger("weighbridge.api")
 
@@ -227,26 +227,21 @@ class OpenAIApi:
         raise nobody(plan)
 
     def refuse(self, error: Exception, visit: "Visit") -> tuple[int, Headers, bytes]:
-        """A request that ends before its admission: one `refused` line. returns: status, headers, body."""
+        """A request that ends before its admission, as a `refused` line counts it. returns: status, headers, body."""
         shown = error if isinstance(error, GatewayError) else _fault(error, visit)
         principal = visit.principal
-
-        def line(seq: int, prev: str) -> Refused:
-            return Refused(
-                at_ns=time.time_ns(),
-                error_code=shown.code,
-                key_id=principal.key_id if principal else None,
-                model=visit.model,
-                operation=visit.operation.name,
-                prev=prev,
-                reason=type(shown).__name__,
-                request_id=visit.request_id,
-                seq=seq,
-                status=int(shown.status),
-                tenant=principal.tenant if principal else None,
-            )
-
-        self._services.recorder.note(line)
+        refusal = Refusal(
+            at_ns=time.time_ns(),
+            error_code=shown.code,
+            key_id=principal.key_id if principal else None,
+            model=visit.model,
+            operation=visit.operation.name,
+            reason=type(shown).__name__,
+            request_id=visit.request_id,
+            status=int(shown.status),
+            tenant=principal.tenant if principal else None,
+        )
+        self._services.refusals.refuse(refusal)
         return _error_answer(shown, visit)
 
     async def models(self, request: StarletteRequest) -> Response:

@@ -27,6 +27,7 @@ from metering.families import Bound
 from metering.logs import log
 from metering.record import Line
 from metering.recorder import Recorder
+from metering.refusals import Refusals
 from metering.unwritten import Unwritable
 
 logger = logging.getLogger("weighbridge.relay")
@@ -42,6 +43,7 @@ class Services(msgspec.Struct, kw_only=True):
     """
 
     recorder: Recorder | Unwritable
+    refusals: Refusals
     seats: Seats
     registry: Registry
     clock: Callable[[], int]

@@ -153,7 +153,7 @@ def typed(line: bytes) -> record.Line | Link:
     if decoder is not None:
         try:
             found: record.Line = decoder.decode(line)
-            if found.v <= record.VERSION:
+            if found.v <= record.VERSIONS[found.kind]:
                 return found
         except (msgspec.DecodeError, UnicodeDecodeError, AssertionError, RecursionError):
             pass  # of another kind or version after all, or no line: the slow way says which
@@ -165,7 +165,7 @@ def _read(line: bytes) -> tuple[Link, record.Line | None]:
     # AssertionError: the types assert what they may hold (a Usage its parts), also while decoding.
     try:
         found = _LINK.decode(line)
-        decoder = _DECODERS.get(found.kind) if found.v <= record.VERSION else None
+        decoder = _DECODERS.get(found.kind) if found.v <= record.VERSIONS.get(found.kind, 0) else None
         return found, None if decoder is None else decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, AssertionError, RecursionError) as error:
         raise NotALine(str(error)) from error
@@ -181,7 +181,7 @@ def read_billed(line: bytes) -> tuple[Any, Any]:
         found = _BILLED.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotALine(str(error)) from error
-    if found.kind != "call" or found.v > record.VERSION:
+    if found.kind != "call" or found.v > record.VERSIONS["call"]:
         return found, None
     if found.tenant is None or found.model is None or found.finished_ns is None:
         raise NotALine("a call of nobody, of no model, or without an end")

@@ -119,7 +119,7 @@ class Counted(msgspec.Struct):
                 tokens = (attempt.usage.prompt_tokens or 0) + (attempt.usage.completion_tokens or 0)
                 self.backends[attempt.backend] = self.backends.get(attempt.backend, 0) + tokens
         elif isinstance(line, Refused):
-            self._held(line.tenant or families.UNKNOWN)[0] += 1
+            self._held(line.tenant or families.UNKNOWN)[0] += line.count
 
     def _held(self, tenant: str) -> Amounts:
         return self.sums.setdefault(tenant, [0] * len(UNITS))

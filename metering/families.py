@@ -413,6 +413,9 @@ class Count:
     def add(self, *labels: str) -> None:
         self._values[self._first[labels]] += 1
 
+    def add_many(self, count: int, *labels: str) -> None:
+        self._values[self._first[labels]] += count
+
     def set(self, value: int, *labels: str) -> None:
         self._values[self._first[labels]] = value
 
@@ -548,9 +551,10 @@ class Families:
         if isinstance(line, CallRecord):
             self._count(line)
         elif isinstance(line, Refused):
-            self._calls.add(line.tenant or UNKNOWN, line.model or UNKNOWN, UNKNOWN, REFUSED)
+            labels = line.tenant or UNKNOWN, line.model or UNKNOWN, UNKNOWN, REFUSED
+            self._calls.add_many(line.count, *labels)
             if (bound := BOUND_OF_REFUSAL.get(line.reason)) is not None:
-                self._bounds.add(bound.value)
+                self._bounds.add_many(line.count, bound.value)
 
     def _count(self, call: CallRecord) -> None:
         usage, outcome, cost_pusd = call.usage, call.outcome, call.cost_pusd

@@ -246,7 +246,7 @@ class Inspection:
             case Stop():
                 self._stop, self._stop_seq = self._stop or line, self._stop_seq or line.seq
             case Refused():
-                self._refused += 1
+                self._refused += line.count
             case Event(topic="retention", data=data):
                 self._retired.extend(data.get("writers", "").split(", "))
             case chain.Link():

@@ -18,6 +18,7 @@ from metering.usage import UNKNOWN, Usage
 T = TypeVar("T", bound=msgspec.Struct)
 
 VERSION = 1
+"""Of the kinds whose fields have not changed since the first release; of others `v` has the newer one."""
 RECORD_BYTES_MAX = 16 * 1024
 """A record is at most this long; a long plan is cut, with a count (`Plan.cut`)."""
 
@@ -329,9 +330,14 @@ def in_order(kind: type[T]) -> Callable[..., T]:
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that ended before admission; None: not known by then (a 401 has no tenant)."""
+    """A request that ended before admission; None: not known by then (a 401 has no tenant).
+
+    count: so many requests, of the same tenant, reason, operation, status and error_code; above 1 the line stands for
+    those of one second (metering/refusals.py), and `model` and `key_id` are theirs only if all had the same.
+    """
 
     at_ns: int
+    count: int = 1  # from version 2 on
     error_code: str | None
     key_id: str | None
     kind: Literal["refused"] = "refused"
@@ -343,7 +349,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     status: int
     tenant: str | None
-    v: int = VERSION
+    v: int = 2
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,3 +414,10 @@ KINDS: dict[str, type[Any]] = {
     "start": Start, "identity": Identity, "admitted": Admitted, "call": CallRecord, "refused": Refused,
     "tick": Tick, "checkpoint": Checkpoint, "event": Event, "stop": Stop,
 }  # fmt: skip
+VERSIONS: dict[str, int] = {
+    kind: field.default
+    for kind, type_ in KINDS.items()
+    for field in msgspec.structs.fields(type_)
+    if field.name == "v"
+}
+"""The newest version of each kind that is known here; older ones are read too."""

@@ -104,6 +104,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.pricing",
     "metering.proof",
     "metering.record",
+    "metering.refusals",
     "metering.replay",
     "metering.salvage",
     "metering.search",

@@ -102,13 +102,14 @@ class Books:
             if kind is None:
                 continue
             if kind[1] == b"refused":
-                outcome = REFUSED
-                self.refused += 1
+                count = int(json.loads(line).get("count", 1))
+                self.refused += count
+                found[REFUSED] = found.get(REFUSED, 0) + count
             else:
                 self.records += 1
                 self.last_record = json.loads(line)
                 outcome = str(self.last_record["outcome"])
-            found[outcome] = found.get(outcome, 0) + 1
+                found[outcome] = found.get(outcome, 0) + 1
         return found
 
     def _new_lines(self) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from gateway.config import Bounds, Key, Tenant
 from gateway.openai_api import OpenAIApi
 from gateway.relay import Services
 from metering.record import Refused
+from metering.refusals import Refusals
 
 
 class Broken(dict):
@@ -33,6 +34,7 @@ def test_a_fault_of_ours_before_admission_is_an_answer_and_a_line() -> None:
     notes, sent = Notes(), []
     services = Services(
         recorder=notes,
+        refusals=Refusals(notes.note),
         seats=None,
         registry=None,
         clock=lambda: 0,

@@ -19,6 +19,7 @@ def services_of(passed: list[Bound]) -> Services:
     lag = LoopLag(interval_ns=1, lag_ns_max=1)
     return Services(
         recorder=None,
+        refusals=None,
         seats=None,
         registry=None,
         clock=lambda: 20,

@@ -98,7 +98,7 @@ def _counted(line: Line) -> Iterator[Counted]:
     if line["kind"] == "refused":
         tenant, model = line["tenant"] or "unknown", line["model"] or "unknown"
         labels = {"tenant": tenant, "model": model, "family": "unknown", "outcome": "refused"}
-        yield "calls_total", labels, 1
+        yield "calls_total", labels, line.get("count", 1)
     if line["kind"] != "call":
         return
     model, usage = line["model"], line["usage"]

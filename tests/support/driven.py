@@ -54,7 +54,7 @@ class Driven:
         for name, other in self.others.items():
             assert self.seats.ask(other, (name,)) == name
         self.services = Services(
-            recorder=self.recorder, seats=self.seats, registry=self.registry, clock=lambda: self.now_ns,
+            recorder=self.recorder, refusals=None, seats=self.seats, registry=self.registry, clock=lambda: self.now_ns,
             open=set(), lag=LoopLag(interval_ns=1, lag_ns_max=1), exceeded=lambda _: None,
         )  # type: ignore[arg-type]  # fmt: skip
         self.most = most
