@@ -46,7 +46,8 @@ class Ops(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """fsync: `always`: before anybody is answered; `interval`: each fsync_interval_ms; `os`: when the system likes.
     on_error: a journal that fails ends its worker, or calls go on and what is not written is shown. bytes_max: of all
-    writers. signing_key_file: the private key of checkpoints; None: one is made under state_dir.
+    writers. archive: a path, file:///path or s3://bucket/prefix; archive_endpoint, archive_region: of its storage.
+    signing_key_file: the private key of checkpoints; None: one is made under state_dir.
     """
 
     fsync: Literal["always", "interval", "os"] = "interval"
@@ -54,6 +55,9 @@ class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fsync_interval_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
     segment_bytes_max: Bytes = 64 * MIB
     bytes_max: Bytes = 8192 * MIB
+    archive: Path | None = None
+    archive_endpoint: Text | None = None
+    archive_region: Text | None = None
     signing_key_file: Path | None = None
 
 
@@ -180,7 +184,7 @@ class PriceEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it, resolved: what the workers get."""
+    """All of it, resolved: what the workers get. profile: what the configuration is held to."""
 
     listen: Text = LISTEN_DEFAULT
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
@@ -188,6 +192,8 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redis: Redis = Redis()
     ops: Ops = Ops()
     journal: Journal = Journal()
+    retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 400
+    profile: Literal["eu-high-risk"] | None = None
     timeouts: Timeouts = Timeouts()
     attempts_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3  # each stands in the record
     driver: Literal["direct", "plain"] = "direct"

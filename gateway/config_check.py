@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from backends.catalog import Catalog
 from backends.model import DEFAULT_PORTS, Backend
 from gateway.auth import key_id
-from gateway.config import CardEntry, Config, Model, Peer, PriceEntry, Redis, Tenant, host_and_port
+from gateway.config import CardEntry, Config, Journal, Model, Peer, PriceEntry, Redis, Tenant, host_and_port
 from gateway.config_shape import did_you_mean
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 
@@ -21,6 +21,8 @@ Report = Callable[[str, str], None]
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9!_.*'()/-]*)?\Z")
+_ENDPOINT = re.compile(r"https?://(?:[a-zA-Z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?/?\Z")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
 _REDIS_OPTIONS = {
     "cluster",
@@ -40,6 +42,8 @@ _REDIS_VALUES = {
 _REDIS_FORMS = "must be redis://host:port, rediss://host:port or unix:///path/to/socket"
 TAGS_BYTES_MAX = 4096
 """They stand in each record, which is bounded."""
+HIGH_RISK_DAYS_MIN = 183
+"""Six months: Regulation (EU) 2024/1689, Articles 19 and 26(6)."""
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs"})
 
 
@@ -49,6 +53,13 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_redis(config.redis, report)
     if config.journal.bytes_max < config.journal.segment_bytes_max:
         report("journal.bytes_max", "must not be below segment_bytes_max")
+    _check_archive(config.journal, report)
+    if config.profile == "eu-high-risk" and config.retention_days < HIGH_RISK_DAYS_MIN:
+        message = (
+            f"must be at least {HIGH_RISK_DAYS_MIN} with the profile eu-high-risk: "
+            "the EU AI Act has logs kept for six months"
+        )
+        report("retention_days", message)
     _check_origins(config.cors.origins, report)
     _check_peers(config.audit.peers, report)
     _check_tenants(config.tenants, report)
@@ -97,6 +108,25 @@ def _check_listen(config: Config, report: Report) -> None:
             report(path, str(error))
     if config.ops.listen == config.listen and not config.listen.endswith(":0"):
         report("ops.listen", "is the same address as listen")
+
+
+def _check_archive(journal: Journal, report: Report) -> None:
+    place = journal.archive or ""
+    scheme, colon, rest = place.partition("://")
+    if colon and scheme not in ("file", "s3"):
+        report("journal.archive", "must be a path, file:///path or s3://bucket/prefix")
+    elif scheme == "file" and colon and not rest.startswith("/"):
+        report("journal.archive", "must have a whole path: file:///path")
+    elif scheme == "s3" and colon and not _BUCKET.match(rest):
+        report("journal.archive", "must name a bucket, and no user or options: s3://bucket/prefix")
+    for key, value in (
+        ("archive_endpoint", journal.archive_endpoint),
+        ("archive_region", journal.archive_region),
+    ):
+        if value is not None and not (colon and scheme == "s3"):
+            report(f"journal.{key}", "goes with an archive at s3://… only")
+    if journal.archive_endpoint is not None and not _ENDPOINT.match(journal.archive_endpoint):
+        report("journal.archive_endpoint", "must be http://host[:port] or https://host[:port]")
 
 
 def _check_redis(redis: Redis, report: Report) -> None:

@@ -89,7 +89,10 @@ class Ends:
 
 
 def _sign(directory: Directory, signer: Signer, now_ns: int) -> Signed | Broken:
-    notary = Notary(directory.writer, signer)
+    try:
+        notary = Notary(directory.writer, signer, directory.tree_before())
+    except ValueError:  # what says where it begins is no such thing
+        return Broken(directory.writer, directory.starts_after)
     last: Chained | None = None
     for last in directory.chained():
         if isinstance(last.line, Checkpoint) and not notary.agrees(last.line.note):

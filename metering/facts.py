@@ -175,6 +175,12 @@ class Maker:
             path.unlink()
         self._made.discard(one)
 
+    def remove_all(self, writer: str) -> None:
+        """Delete the files of all segments of a writer. Raises OSError."""
+        for path in self.root.glob(f"{DAY_PREFIX}*/{writer}-*.parquet"):
+            path.unlink()
+        self._made = {one for one in self._made if not one.startswith(f"{writer}-")}
+
     def _write(self, writer: str, calls: pathlib.Path, days: pathlib.Path, empty_day: str) -> None:
         """Put a file for each day of these calls under `days`. Most segments are of one day, and made in one go."""
         connection = self._duckdb()

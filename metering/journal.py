@@ -29,7 +29,9 @@ from metering import ballast, chain, salvage, segments
 from metering.ballast import Ballast
 from metering.chain import Chained, Place, Segment
 from metering.files import sync_directory
-from metering.record import Billed, Line, Stop
+from metering.merkle import Tree
+from metering.readable import Readable
+from metering.record import Stop
 from metering.segments import Blocks, segment_name
 
 WRITER_PATTERN = re.compile(r"w[a-z2-7]{16}")
@@ -211,8 +213,8 @@ class Journal:
         self._rotated_fds, self._fd, self._lock_fd = [], -1, -1
 
 
-class Directory:
-    """A writer's directory as it can be read: of a live writer up to its last whole line."""
+class Directory(Readable):
+    """A writer's directory on disk as it can be read: of a live writer up to its last whole line."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -225,11 +227,6 @@ class Directory:
     def closed_by_salvage(self) -> bool:
         """Did the writer die, and somebody close its directory since?"""
         return (self.path / SALVAGE).exists()
-
-    @property
-    def starts_after(self) -> int:
-        """The seq that the lines here begin after: 0, or up to where the archive alone has them."""
-        return self._begin().seq
 
     @property
     def complete(self) -> bool:
@@ -245,28 +242,15 @@ class Directory:
         tail = self.tail()
         return tail is not None and isinstance(tail.line, Stop)
 
-    def records(self, after_seq: int = 0) -> Iterator[tuple[Line, int, str]]:
-        """Lines above `after_seq` in order, each with its seq and leaf.
+    def tree_before(self) -> Tree:
+        """The Merkle tree of the lines before those that are here; empty, if it was not trimmed.
 
-        Segments that end at or before `after_seq` are passed over by their names; from there on
-        seq and chain are verified, and the lines end where the chain does. Lines of kinds that
-        this version does not know are left out (the chain goes through them).
+        Raises ValueError: `archived.json` has a frontier that is none.
         """
-        for chained in self.chained(after_seq):
-            if chained.line is not None:
-                yield chained.line, chained.seq, chained.leaf
-
-    def billed(self, after_seq: int = 0) -> Iterator[tuple[Billed, int, str]]:
-        """The records above `after_seq` as the ledger needs them, each with its seq and leaf; else as `records`."""
-        for chained in chain.follow(
-            self.segments(), self.salvaged(), after_seq, self._begin(), chain.read_billed
-        ):
-            if isinstance(chained.line, Billed):
-                yield chained.line, chained.seq, chained.leaf
-
-    def chained(self, after_seq: int = 0) -> Iterator[Chained]:
-        """As `records`, with each line's bytes, and lines of unknown kinds too."""
-        yield from chain.follow(self.segments(), self.salvaged(), after_seq, self._begin())
+        archived = segments.read_archived(self.path)
+        if archived is None:
+            return Tree()
+        return Tree(archived.last_seq, [bytes.fromhex(node) for node in archived.frontier])
 
     def tail(self) -> Chained | None:
         """The last whole line, without reading all those before it; None if there is none.
@@ -303,7 +287,8 @@ class Directory:
         """Files of the segments in order, each with the seq of its first line (metering/segments.py)."""
         return segments.paths(self.path)
 
-    def _begin(self) -> Place:
+    def begin(self) -> Place:
+        """Where it was trimmed, if it was; else its start."""
         archived = segments.read_archived(self.path)
         return Place(archived.last_seq, archived.leaf) if archived else chain.START
 

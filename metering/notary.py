@@ -26,17 +26,17 @@ class Signed(NamedTuple):
 
 
 class Notary:
-    """Signs for one writer.
+    """Signs for one writer. tree: of the lines before those that are added.
 
     unsigned: written lines behind the last checkpoint.
     """
 
-    def __init__(self, writer: str, signer: Signer) -> None:
+    def __init__(self, writer: str, signer: Signer, tree: Tree | None = None) -> None:
         self.unsigned = 0
         self._writer = writer
         self._signer = signer
         self._successor: Signer | None = None
-        self._tree = Tree()
+        self._tree = tree or Tree()
         self._leaves: list[str] = []  # written, and not in the tree yet
 
     @property

@@ -737,3 +737,47 @@ def test_other_gateways(tmp_path: pathlib.Path) -> None:
 def test_wrong_other_gateways(tmp_path: pathlib.Path, old: str, new: str, says: str) -> None:
     with pytest.raises(ConfigErrors, match=says):
         load(tmp_path, changed("listen: 127.0.0.1:8080", PEERS.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ("archive: /mnt/archive", None),
+        ("archive: archive", None),
+        ("archive: file:///mnt/archive", None),
+        ("archive: s3://acme-journals/some/prefix", None),
+        (
+            "archive: s3://acme-journals\n  archive_endpoint: http://127.0.0.1:9000\n  archive_region: eu-west-1",
+            None,
+        ),
+        ("archive: https://acme", "journal.archive: must be a path"),
+        ("archive: file://mnt", "journal.archive: must have a whole path"),
+        ("archive: s3://", "journal.archive: must name a bucket"),
+        ("archive: s3://user:secret@bucket", "journal.archive: must name a bucket, and no user"),
+        ("archive: s3://bucket?x=1", "journal.archive: must name a bucket"),
+        ("archive: /mnt\n  archive_region: eu-west-1", "journal.archive_region: goes with an archive at s3"),
+        ("archive_endpoint: http://h", "journal.archive_endpoint: goes with an archive at s3"),
+        ("archive: s3://bucket\n  archive_endpoint: h:9000", "journal.archive_endpoint: must be http://host"),
+        (
+            "archive: s3://bucket\n  archive_endpoint: http://u:p@h",
+            "journal.archive_endpoint: must be http://host",
+        ),
+    ],
+)
+def test_where_the_archive_is(tmp_path: pathlib.Path, lines: str, wrong: str | None) -> None:
+    text = GOOD + f"\njournal:\n  {lines}\n"
+    if wrong is None:
+        assert load(tmp_path, text).journal.archive is not None
+    else:
+        (told,) = mistakes(tmp_path, text)
+        assert wrong in told
+        assert "secret" not in told
+
+
+def test_the_profile_for_high_risk_keeps_logs_for_six_months(tmp_path: pathlib.Path) -> None:
+    assert load(tmp_path, GOOD).retention_days == 400
+    assert load(tmp_path, GOOD + "\nretention_days: 30\n").retention_days == 30
+    assert load(tmp_path, GOOD + "\nprofile: eu-high-risk\nretention_days: 183\n").retention_days == 183
+    assert load(tmp_path, GOOD + "\nprofile: eu-high-risk\n").retention_days == 400
+    (told,) = mistakes(tmp_path, GOOD + "\nprofile: eu-high-risk\nretention_days: 182\n")
+    assert told.startswith("w.yaml:31: retention_days: must be at least 183 with the profile eu-high-risk")

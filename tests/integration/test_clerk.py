@@ -2,17 +2,21 @@
 
 import os
 import pathlib
+import random
 import signal
 import sys
 import time
 from collections.abc import Iterator
 
+import duckdb
 import pytest
 
 from backends.model import Backend
-from gateway.config import Config, Model, Tenant, Tier, to_json
+from gateway.config import Config, Journal, Model, Redis, Tenant, Tier, to_json
 from gateway.desk import CLERK, Desk
-from metering.journal import Directory
+from metering.archive import Archive
+from metering.journal import Directory, directories
+from metering.objects import LocalObjects
 from metering.segments import is_sealed
 from tests.support import journals
 from tests.support.gateway import eventually
@@ -23,10 +27,13 @@ pytestmark = pytest.mark.integration
 LONG_AGO_S = 1_000_000_000
 
 
-def config(state_dir: pathlib.Path) -> bytes:
+def config(state_dir: pathlib.Path, **journal: str) -> bytes:
     return to_json(
         Config(
             state_dir=str(state_dir),
+            journal=Journal(**journal),  # type: ignore[arg-type]
+            redis=Redis(url=f"unix://{state_dir}/no-store"),
+            retention_days=36_500,
             tenants=(Tenant(name="acme"),),
             models=(Model(name="m", tiers=(Tier(backends=("b",)),)),),
             backends=(Backend(name="b", url="http://127.0.0.1:1", model="m"),),
@@ -64,6 +71,45 @@ def test_it_seals_what_is_due(desk: Desk, directory: Directory) -> None:
     desk.keep_up()
     eventually(lambda: all(is_sealed(path) for _, path in directory.segment_paths()), within_s=20)
     assert list(directory.chained()) == lines
+
+
+def test_kills_at_any_time_leave_an_archive_that_is_whole(tmp_path: pathlib.Path) -> None:
+    """Twenty clerks, each killed a little later; then one is let go on."""
+    rng = random.Random(5)
+    wanted = {}
+    for letter in "abcdef":
+        makes = [journals.start(), *[journals.call(f"w-{n}") for n in range(40)], journals.stop()]
+        path = journals.write_directory(tmp_path / "journal", makes, writer="w" + letter * 16, per_segment=7)
+        for segment in path.glob("*.jsonl"):
+            os.utime(segment, (LONG_AGO_S, LONG_AGO_S))
+        wanted[path.name] = list(Directory(path).chained())
+    archive = Archive(LocalObjects(tmp_path / "archive"))
+    made = config(tmp_path, archive=str(tmp_path / "archive"))
+    for _ in range(20):
+        desk = Desk(made)
+        desk.keep_up()
+        pid = eventually(clerk)
+        deadline_s = time.monotonic() + 0.3 + rng.random()
+        eventually(lambda deadline_s=deadline_s: time.monotonic() > deadline_s)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda pid=pid: not is_alive(pid))
+        desk.close()
+        for writer in archive.writers():
+            seen = list(archive.directory(writer).chained())
+            assert seen == wanted[writer][: len(seen)]
+        for directory in directories(tmp_path / "journal"):
+            assert list(directory.chained()) == wanted[directory.writer]
+    desk = Desk(made)
+    try:
+        desk.keep_up()
+        eventually(lambda: [archive.directory(one).complete for one in wanted] == [True] * 6, within_s=60)
+    finally:
+        desk.close()
+    assert {one.writer: list(one.chained()) for one in archive.directories()} == wanted
+    with duckdb.connect() as connection:
+        files = f"'{tmp_path}/facts/day=*/*.parquet'"
+        query = f"SELECT count(*), count(DISTINCT seq || writer), sum(cost_pusd) FROM {files}"
+        assert connection.execute(query).fetchall() == [(240, 240, 240 * 22_500_000)]
 
 
 def test_one_that_dies_is_started_again_and_close_leaves_none(desk: Desk) -> None:

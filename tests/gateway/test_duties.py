@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from gateway.clerk import RETRY_S, Clerk, Duty, Task
+from gateway.duties import RETRY_S, Clerk, Duty, Task
 from gateway.logs import FACTS
 
 

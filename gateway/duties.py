@@ -1,0 +1,83 @@
+"""What the clerk sees to (gateway/clerk.py): duties, each of tasks that fail alone."""
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from metering.facts import FactsError
+from metering.logs import log
+from metering.objects import ArchiveError
+from metering.pages import PageError
+from metering.sealing import SealError
+from metering.store import StoreUnavailable
+from metering.verify import VerifyError
+
+RETRY_S = 30.0
+"""A task that failed is left alone for this long: what keeps failing must not take a core."""
+EXPECTED = (OSError, SealError, FactsError, ArchiveError, StoreUnavailable, PageError, VerifyError)
+"""What may go wrong without a mistake of ours: the disk, the archive, the store."""
+
+logger = logging.getLogger("weighbridge.clerk")
+
+
+class Task(NamedTuple):
+    """A piece of work that succeeds or fails by itself. about: on what, for the log."""
+
+    about: str
+    do: Callable[[], object]
+
+
+class Duty(NamedTuple):
+    """Something that is seen to in each round. name: for the log; tasks: what there is to do now."""
+
+    name: str
+    tasks: Callable[[], Iterable[Task]]
+
+
+class _Failure(NamedTuple):
+    """reason: as it was last said; again_s: when the task is tried again."""
+
+    reason: str
+    again_s: float
+
+
+class Clerk:
+    """Goes round its duties; says once when a task fails, and once when it works again. clock: monotonic, in s."""
+
+    def __init__(self, duties: Sequence[Duty], clock: Callable[[], float] = time.monotonic) -> None:
+        self._duties = tuple(duties)
+        self._clock = clock
+        self._failing: dict[tuple[str, str], _Failure] = {}  # by duty and about
+
+    def round(self) -> None:
+        """Do what there is to do. Raises nothing of a task's."""
+        for duty in self._duties:
+            self._attempt(duty.name, Task("", functools.partial(self._all_tasks, duty)))
+
+    def _all_tasks(self, duty: Duty) -> None:
+        seen = {""}
+        for task in duty.tasks():
+            seen.add(task.about)
+            self._attempt(duty.name, task)
+        for key in [key for key in self._failing if key[0] == duty.name and key[1] not in seen]:
+            del self._failing[key]  # there is nothing to be done about it any more
+
+    def _attempt(self, duty: str, task: Task) -> None:
+        key = duty, task.about
+        before = self._failing.get(key)
+        if before is not None and self._clock() < before.again_s:
+            return
+        about = {"about": task.about} if task.about else {}
+        try:
+            task.do()
+        except Exception as error:  # noqa: BLE001  our own mistake in one task must not end the others
+            reason = str(error) if isinstance(error, EXPECTED) else f"fault: {error!r}"
+            if before is None or before.reason != reason:
+                log(logger, logging.ERROR, "duty failed", duty=duty, **about, reason=reason)
+            self._failing[key] = _Failure(reason, self._clock() + RETRY_S)
+        else:
+            if before is not None:
+                del self._failing[key]
+                log(logger, logging.INFO, "duty works again", duty=duty, **about)

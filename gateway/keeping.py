@@ -1,0 +1,133 @@
+"""The clerk's keeping of the journals: sealed, made facts of, archived, trimmed, and deleted when they are old.
+
+retention ─▶ seal ─▶ facts ─▶ archive ─▶ trim          the last two where `journal.archive` is set
+"""
+
+import functools
+import logging
+import pathlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from gateway.config import Config
+from gateway.config_load import signing_keys
+from gateway.duties import Duty, Task
+from metering import event_journal, events, facts, gone, retention, sealing
+from metering.archive import Archive, Archiver
+from metering.events import Happening
+from metering.journal import Directory, directories, tree_bytes
+from metering.logs import log
+from metering.objects import open_objects
+from metering.retention import NS_PER_DAY
+from metering.trimming import Trimmer
+
+RETENTION_S = 3_600.0
+"""How often it is looked for journals that are too old."""
+COMMAND = "clerk"
+"""Whose events its journals hold (metering/event_journal.py)."""
+
+logger = logging.getLogger("weighbridge.clerk")
+
+Where = Literal["local", "archive"]
+
+
+class Keeping:
+    """Of the journals under one state directory. clock: wall clock in nanoseconds since 1970 (UTC)."""
+
+    def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns) -> None:
+        """Raises OSError, ArchiveError."""
+        state_dir = pathlib.Path(config.state_dir)
+        self._journals = state_dir / "journal"
+        self._pages = state_dir / "pages"
+        self._keys = signing_keys(config.state_dir, config.journal.signing_key_file)
+        self._clock = clock
+        self._retention_ns = config.retention_days * NS_PER_DAY
+        self._due_s: dict[Where, float] = {}
+        self._untold: list[Happening] = []
+        self._maker = facts.Maker(state_dir / "facts")
+        self._bytes_kept = config.journal.bytes_max // 2
+        self._archive: Archive | None = None
+        if config.journal.archive is not None:
+            self._archive = Archive(
+                open_objects(
+                    config.journal.archive,
+                    endpoint=config.journal.archive_endpoint,
+                    region=config.journal.archive_region,
+                )
+            )
+
+    def duties(self) -> list[Duty]:
+        """All of it, in the order of a round."""
+        found = [
+            Duty("retention", self._retention_tasks),
+            Duty("seal", self._seal_tasks),
+            Duty("facts", self._facts_tasks),
+        ]
+        if self._archive is not None:
+            archiver = Archiver(self._archive, self._maker, self._clock)
+            trimmer = Trimmer(self._archive, archiver, self._maker)
+            found += [
+                Duty("archive", functools.partial(self._archive_tasks, archiver)),
+                Duty("trim", lambda: [Task("", functools.partial(self._trim, trimmer))]),
+            ]
+        return found
+
+    def _seal_tasks(self) -> Iterable[Task]:
+        """One for each directory."""
+        for directory in directories(self._journals):
+            yield Task(directory.writer, functools.partial(self._seal, directory))
+
+    def _seal(self, directory: Directory) -> None:
+        for path in sealing.due(directory, self._clock()):
+            sealing.seal(path)
+
+    def _facts_tasks(self) -> Iterable[Task]:
+        """One for each segment that is sealed and has no facts yet."""
+        for directory in directories(self._journals):
+            for first_seq in self._maker.missing(directory):
+                about = facts.name(directory.writer, first_seq)
+                yield Task(about, functools.partial(self._maker.make, directory, first_seq))
+
+    def _archive_tasks(self, archiver: Archiver) -> Iterable[Task]:
+        """One for each directory."""
+        for directory in directories(self._journals):
+            yield Task(directory.writer, functools.partial(archiver.archive, directory))
+
+    def _trim(self, trimmer: Trimmer) -> None:
+        over_bytes = tree_bytes(self._journals, but="") - self._bytes_kept
+        if over_bytes > 0:
+            counted = gone.load(self._pages).writers
+            freed_bytes = trimmer.trim(directories(self._journals), over_bytes, counted)
+            if freed_bytes:
+                log(logger, logging.INFO, "archived segments deleted here", freed_bytes=freed_bytes)
+
+    def _retention_tasks(self) -> Iterable[Task]:
+        """Where it is time to look; and the telling of what was deleted."""
+        deletions: dict[Where, Callable[[int], list[str]]] = {"local": self._delete_local}
+        if self._archive is not None:
+            deletions["archive"] = functools.partial(retention.delete_archived, self._archive)
+        for where, delete in deletions.items():
+            if time.monotonic() >= self._due_s.get(where, 0.0):
+                yield Task(where, functools.partial(self._delete, where, delete))
+        if self._untold:
+            yield Task("event", self._tell)
+
+    def _delete(self, where: Where, delete: Callable[[int], list[str]]) -> None:
+        older_than_ns = self._clock() - self._retention_ns
+        writers = delete(older_than_ns)
+        self._due_s[where] = time.monotonic() + RETENTION_S
+        if writers:
+            log(logger, logging.INFO, "old journals deleted", where=where, writers=len(writers))
+            self._untold += events.retired(where=where, writers=writers, older_than_ns=older_than_ns)
+
+    def _delete_local(self, older_than_ns: int) -> list[str]:
+        if not self._journals.is_dir():
+            return []
+        counted = gone.load(self._pages).writers
+        return retention.delete_local(retention.Local(self._journals, self._maker), older_than_ns, counted)
+
+    def _tell(self) -> None:
+        signer = self._keys.ensure(self._clock())
+        event_journal.tell(self._journals, COMMAND, self._untold, signer, clock=self._clock)
+        self._untold.clear()

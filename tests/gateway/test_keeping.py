@@ -1,0 +1,109 @@
+"""The clerk's keeping of a state directory: from plain segments to the archive, and in the end to nothing."""
+
+import os
+import pathlib
+
+import pytest
+
+from backends.model import Backend
+from gateway import keeping
+from gateway.config import MIB, Config, Journal, Model, Tenant, Tier
+from gateway.duties import Clerk
+from gateway.keeping import Keeping
+from metering import gone
+from metering.archive import Archive
+from metering.journal import Directory, directories
+from metering.objects import LocalObjects
+from metering.record import Event
+from metering.retention import NS_PER_DAY
+from metering.segments import is_sealed
+from tests.support.archives import makes
+from tests.support.journals import AT_NS, WRITER, stop, write_directory
+
+
+def config(state_dir: pathlib.Path, **journal: object) -> Config:
+    return Config(
+        state_dir=str(state_dir),
+        retention_days=30,
+        journal=Journal(**journal),  # type: ignore[arg-type]
+        tenants=(Tenant(name="acme"),),
+        models=(Model(name="m", tiers=(Tier(backends=("b",)),)),),
+        backends=(Backend(name="b", url="http://127.0.0.1:1", model="m"),),
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: pathlib.Path) -> Directory:
+    """A complete directory of four segments that is counted, as old as its lines say."""
+    path = write_directory(tmp_path / "journal", [*makes(6), stop()], per_segment=4)
+    for segment in path.iterdir():
+        os.utime(segment, ns=(AT_NS, AT_NS))
+    gone.retire(tmp_path / "pages", tmp_path / "journal")
+    return Directory(path)
+
+
+def rounds(config: Config, now_ns: int, count: int = 1) -> None:
+    """What a clerk does that was started at this time."""
+    clerk = Clerk(Keeping(config, lambda: now_ns).duties())
+    for _ in range(count):
+        clerk.round()
+
+
+def test_one_round_takes_a_journal_into_the_archive(tmp_path: pathlib.Path, directory: Directory) -> None:
+    lines = list(directory.chained())
+    rounds(config(tmp_path, archive=str(tmp_path / "archive")), AT_NS + NS_PER_DAY)
+    assert all(is_sealed(path) for _, path in directory.segment_paths())
+    assert len(list((tmp_path / "facts").glob("day=2026-01-01/*.parquet"))) == 4
+    archived = Archive(LocalObjects(tmp_path / "archive")).directory(WRITER)
+    assert archived.complete
+    assert list(archived.chained()) == list(directory.chained()) == lines
+
+
+def test_without_an_archive_it_is_sealed_and_stays(tmp_path: pathlib.Path, directory: Directory) -> None:
+    rounds(config(tmp_path, bytes_max=MIB, segment_bytes_max=MIB), AT_NS + NS_PER_DAY)
+    assert [is_sealed(path) for _, path in directory.segment_paths()] == [True] * 4
+    assert not (tmp_path / "archive").exists()
+
+
+def test_over_half_of_the_cap_the_front_goes(
+    tmp_path: pathlib.Path, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = config(tmp_path, archive=str(tmp_path / "archive"))
+    monkeypatch.setattr(keeping, "tree_bytes", lambda _root, *, but: full.journal.bytes_max // 2 + 1)
+    rounds(full, AT_NS + NS_PER_DAY)
+    assert [first for first, _ in directory.segment_paths()] == [5, 9, 13], "one was enough for a byte"
+    monkeypatch.setattr(keeping, "tree_bytes", lambda _root, *, but: full.journal.bytes_max // 2)
+    rounds(full, AT_NS + NS_PER_DAY)
+    assert len(directory.segment_paths()) == 3
+
+
+def test_an_old_journal_goes_everywhere_and_an_event_tells_of_it(
+    tmp_path: pathlib.Path, directory: Directory
+) -> None:
+    here = config(tmp_path, archive=str(tmp_path / "archive"))
+    rounds(here, AT_NS + 29 * NS_PER_DAY)
+    assert Archive(LocalObjects(tmp_path / "archive")).writers() == [WRITER]
+    rounds(here, AT_NS + 31 * NS_PER_DAY, count=2)
+    assert not directory.path.exists()
+    assert list((tmp_path / "facts").glob("day=*/*.parquet")) == []
+    assert Archive(LocalObjects(tmp_path / "archive")).writers() == []
+    (told,) = directories(tmp_path / "journal")
+    events = [line for line, _, _ in told.records() if isinstance(line, Event)]
+    older = str(AT_NS + NS_PER_DAY)
+    assert [(one.topic, one.actor, one.data) for one in events] == [
+        ("retention", None, {"where": where, "writers": WRITER, "older_than_ns": older})
+        for where in ("local", "archive")
+    ]
+
+
+def test_what_is_not_counted_yet_is_not_deleted(tmp_path: pathlib.Path, directory: Directory) -> None:
+    (tmp_path / "pages" / gone.NAME).unlink()
+    rounds(config(tmp_path), AT_NS + 31 * NS_PER_DAY)
+    assert directory.path.exists()
+
+
+def test_a_state_directory_that_is_new_has_nothing_to_keep(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rounds(config(tmp_path, archive=str(tmp_path / "archive")), AT_NS)
+    assert caplog.records == []
