@@ -6,6 +6,7 @@ clients ──▶ gateway (supervisor, workers) ──▶ mock servers
 clients.log   journal   store                backends.log       what the judge reads (tests/oracle)
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -158,11 +159,18 @@ class Bed:
         self.front.restart()
 
     def census(self, pids: list[int]) -> Census:
+        """Where the calls are, by what these processes say, whether they live or not, and by the logs."""
+        return Census(census.states(self._probes, pids), self._outside())
+
+    def census_of_killed(self, pids: list[int], counted: list[int]) -> Census:
+        """Kill these processes, and say where the calls were. counted: of whose calls."""
+        seen = self._outside()  # before their clients are cut off
+        self.kill(pids)
+        return Census(census.states(self._probes, counted), seen)
+
+    def _outside(self) -> "collections.Counter[str]":
         self.books.update()
-        return Census(
-            census.states(self._probes, pids),
-            census.outside(self.client.asked(), self.books.backends.entries),
-        )
+        return census.outside(self.client.asked(), self.books.backends.entries)
 
     # The load
 

@@ -38,8 +38,7 @@ FOLD_S_MAX = 60.0
 def worker_killed(bed: Bed, rng: random.Random) -> Census:
     """One of the workers."""
     victim = rng.choice(bed.wait_for_workers())
-    bed.kill([victim])
-    return bed.census([victim])
+    return bed.census_of_killed([victim], [victim])
 
 
 def worker_at_disk(bed: Bed, rng: random.Random) -> Census:
@@ -62,8 +61,7 @@ def supervisor_at_disk(bed: Bed, rng: random.Random) -> Census:
     """A worker, and the supervisor while it closes and counts what that has left."""
     victim = rng.choice(bed.wait_for_workers())
     bed.arm(bed.supervisor, rng, OPERATIONS_SUPERVISOR)
-    bed.kill([victim])
-    seen = bed.census([victim])
+    seen = bed.census_of_killed([victim], [victim])
     bed.die_armed(bed.supervisor)
     bed.restart()
     return seen
@@ -88,9 +86,7 @@ def start_killed(bed: Bed, rng: random.Random) -> Census:
 
 
 def _everybody_killed(bed: Bed) -> Census:
-    workers = bed.workers()
-    bed.kill(bed.everybody())
-    return bed.census(workers)
+    return bed.census_of_killed(bed.everybody(), bed.workers())
 
 
 # The store
@@ -223,9 +219,7 @@ def flipped_bytes(bed: Bed, rng: random.Random) -> Census:
     bed.hold_supervisor()
     bed.arm(victim, rng, OPERATIONS_WORKER)
     bed.die_armed(victim)
-    workers = bed.workers()
-    bed.kill(bed.everybody())
-    seen = bed.census([victim, *workers])
+    seen = bed.census_of_killed(bed.everybody(), [victim, *bed.workers()])
     before = bed.books.writers()
     with bed.books.still(counters_restart=True):
         flipped = _flip(bed, rng, victim)
@@ -251,6 +245,7 @@ def _flip(bed: Bed, rng: random.Random, pid: int) -> str | None:
     hit_seq = int(segments[-1].stem) + data.count(b"\n", 0, at)
     bed.books.excused.add(f"{writer.name} line {hit_seq}")
     segments[-1].write_bytes(data)
+    bed.books.flips += 1
     return writer.name
 
 

@@ -16,8 +16,8 @@ from tests.crash.plan import BedPlan, Round
 from tests.oracle.faults import Fault, Kind
 from tests.support import redisserver
 
-ENDS_BEFORE = 25
-ENDS_AFTER = 30
+ENDS_BEFORE = 15
+ENDS_AFTER = 20
 DELAY_S_MAX = 0.5
 """The fault comes so long after enough answers have ended, at most."""
 SETTLE_S = 45.0
