@@ -41,6 +41,8 @@ class _Directory:
             name = path.name.removesuffix(".zst")
             if path.name in self._sealed:
                 continue
+            if name == journal.SALVAGE:  # it has come just now
+                return
             if int(name[:16]) > len(self.writer.lines) + 1:
                 return
             data = files.read(path, self._offsets[name])
