@@ -1,23 +1,22 @@
-"""The keys that have signed journals, and when each was good. Pure.
+"""The keys that have signed a state directory's journals, made and ended. Pure.
 
 `<state_dir>/keys/keys.json` is a list of them, in the order of making (metering/keys.py has the private halves):
 
     [{"ended_because":"rotated","from_ns":…,"until_ns":…,"vkey":"weighbridge-journal+5q3f…+AW…"},
      {"ended_because":null,"from_ns":…,"until_ns":null,"vkey":"weighbridge-journal+…"}]
 
-A checkpoint counts if its key was good at the time that it names. Who has stolen a key can name any time: against
-that only an anchor helps, one that was made before.
+What they are worth: metering/trust.py.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
-from metering import checkpoint
-from metering.checkpoint import NotANote, Note, Verifier
+from metering.checkpoint import NotANote
+from metering.trust import KeyValidity
+from metering.units import NS_PER_S
 
-OVERLAP_NS = 120 * 1_000_000_000
+OVERLAP_NS = 120 * NS_PER_S
 """How long a key that is replaced is still good: each running worker signs the change with it, within a minute."""
 
 
@@ -25,40 +24,17 @@ class KeyringError(ValueError):
     """These are no keys, or a key can't be ended so; the message says what is wrong."""
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A public key and when it was good: from_ns ≤ t < until_ns (None: it still is)."""
-
-    ended_because: Literal["rotated", "stolen"] | None = None
-    from_ns: int
-    until_ns: int | None = None
-    vkey: str
-
-    @property
-    def verifier(self) -> Verifier:
-        """The key itself. Raises NotANote if `vkey` is none."""
-        return checkpoint.parse_vkey(self.vkey)
-
-    @property
-    def id(self) -> str:
-        """Its id, 8 hex digits."""
-        return self.verifier.key_id.hex()
-
-    def is_good_at(self, at_ns: int) -> bool:
-        """May it have signed then?"""
-        return self.from_ns <= at_ns and (self.until_ns is None or at_ns < self.until_ns)
-
-
 class Keyring:
     """All keys of a state directory, in the order of making. Immutable: what changes it returns another."""
 
-    def __init__(self, keys: Sequence[Key] = ()) -> None:
+    def __init__(self, keys: Sequence[KeyValidity] = ()) -> None:
         self.keys = tuple(keys)
 
     @classmethod
     def parse(cls, data: bytes) -> "Keyring":
         """Read keys.json. Raises KeyringError."""
         try:
-            keys = msgspec.json.decode(data, type=tuple[Key, ...])
+            keys = msgspec.json.decode(data, type=tuple[KeyValidity, ...])
             known = {key.id for key in keys}
         except (msgspec.DecodeError, UnicodeDecodeError, NotANote) as error:
             raise KeyringError(f"these are no keys: {error}") from None
@@ -71,30 +47,20 @@ class Keyring:
         return msgspec.json.encode(self.keys, order="deterministic") + b"\n"
 
     @property
-    def current(self) -> Key | None:
+    def current(self) -> KeyValidity | None:
         """The key to sign with: the newest that was not ended. None: there is none."""
         return next((key for key in reversed(self.keys) if key.until_ns is None), None)
 
-    def find(self, key_id: str) -> Key:
+    def find(self, key_id: str) -> KeyValidity:
         """The key of this id (8 hex digits). Raises KeyringError."""
         for key in self.keys:
             if key.id == key_id:
                 return key
         raise KeyringError(f"there is no key {key_id}")
 
-    def signed_by(self, note: Note) -> Key | None:
-        """Whose signature the note bears, good at its time or not; None: no key's of these."""
-        verifier = note.signer([key.verifier for key in self.keys])
-        return None if verifier is None else self.find(verifier.key_id.hex())
-
-    def verifier_at(self, note: Note) -> Verifier | None:
-        """The key that has signed this note and was good at the note's time; None: no such one."""
-        good = [key.verifier for key in self.keys if key.is_good_at(note.head.at_ns)]
-        return note.signer(good)
-
     def with_new(self, vkey: str, now_ns: int) -> "Keyring":
         """With a new key, good from now on; the present one is good for OVERLAP_NS more. Raises KeyringError."""
-        new = Key(vkey=vkey, from_ns=now_ns)
+        new = KeyValidity(vkey=vkey, from_ns=now_ns)
         if any(key.id == new.id for key in self.keys):
             raise KeyringError(f"the key {new.id} has been used before")
         ended = [

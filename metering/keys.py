@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from metering import files
 from metering.checkpoint import Signer
-from metering.keyring import Key, Keyring, KeyringError
+from metering.keyring import Keyring, KeyringError
+from metering.trust import KeyValidity
 
 KEY_NAME = "weighbridge-journal"
 DIRECTORY = "keys"
@@ -122,7 +123,7 @@ class Keys:
             return None
         return found.st_ino, found.st_mtime_ns
 
-    def _path_of(self, key: Key) -> pathlib.Path:
+    def _path_of(self, key: KeyValidity) -> pathlib.Path:
         return self.path / f"{key.id}.pem"
 
     def _with_new(self, keyring: Keyring, signer: Signer, now_ns: int) -> Keyring:
