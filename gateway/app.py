@@ -184,6 +184,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
+        rounds.every(rounds.SLOW_SWEEP_S, books.look_at_keys),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.drain(worker.stopping, services, config.drain_s),
         rounds.keep_open(books, failed, opened, worker.dead, worker.ready),

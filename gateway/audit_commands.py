@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from gateway import commands
+from gateway import commands, key_commands
 from gateway.commands import (
     EXIT_FAILED,
     EXIT_INCOMPLETE,
@@ -32,6 +32,8 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     which.add_argument("--last", metavar="N", type=commands.count, help="the calls that ended last")
     command.add_argument("--json", action="store_true", help="the records, one a line, with times as strings")
     add_place(command)
+
+    key_commands.add_to(audit)
 
     command = add(audit, "prove", prove)
     command.add_argument("--call", metavar="ID", required=True, help="as in the header x-weighbridge-call-id")

@@ -25,11 +25,12 @@ from gateway import config as cfg
 from gateway.attempt_log import AttemptLog
 from gateway.config import Config
 from gateway.config_last import ConfigLast
-from gateway.config_load import signing_keys
 from metering import endnotes
 from metering import journal as journals
 from metering.families import Bound
 from metering.journal import Journal
+from metering.keys import Keys
+from metering.keywatch import KeyWatch
 from metering.logs import log
 from metering.notary import Notary
 from metering.pages import Page
@@ -44,11 +45,12 @@ logger = logging.getLogger("weighbridge.worker")
 
 
 class Held(NamedTuple):
-    """One journal and the two folds of it that somebody asks. stack: closes them."""
+    """One journal, the two folds of it that somebody asks, and who sees to its keys. stack: closes them."""
 
     recorder: Recorder
     page: Page
     shipper: Shipper
+    keywatch: KeyWatch
     stack: contextlib.AsyncExitStack
 
 
@@ -124,6 +126,11 @@ class Books:
         if self._held is not None:
             self._held.shipper.compare()
 
+    def look_at_keys(self) -> None:
+        """Take up a key that has changed, without a restart."""
+        if self._held is not None:
+            self._held.keywatch.look(self._held.recorder)
+
     def _take(self, opened: Held) -> None:
         self._held, self.recorder = opened, opened.recorder
         for kind in self._uncounted.elements():
@@ -139,8 +146,7 @@ class Books:
     async def _try(self, writer: str, on_dead: Callable[[], None]) -> Held:
         """On return the `start` line is durable. Raises OSError."""
         config = self._config
-        keys = signing_keys(config.state_dir, config.journal.signing_key_file)
-        signer = keys.signer(keys.load())
+        keywatch = KeyWatch(Keys(self._state_dir, config.journal.signing_key_file), time.time_ns)
         async with contextlib.AsyncExitStack() as stack:
             # In threads: a disk that hangs must not stop what goes on beside it.
             journal = await asyncio.to_thread(
@@ -161,7 +167,7 @@ class Books:
             recorder = Recorder(
                 journal,
                 (page, shipper, AttemptLog()),
-                Notary(writer, signer),
+                Notary(writer, keywatch.key),
                 loop=asyncio.get_running_loop(),
                 clock=time.time_ns,
                 bytes_max=config.journal.bytes_max,
@@ -180,7 +186,7 @@ class Books:
             recorder.on_synced(shipper.synced)
             await stack.enter_async_context(shipper)
             stack.push_async_callback(recorder.stop)  # before the shipper, which so gets the last records
-            return Held(recorder, page, shipper, stack.pop_all())
+            return Held(recorder, page, shipper, keywatch, stack.pop_all())
 
     async def _start(self, recorder: Recorder) -> None:
         last = ConfigLast(self._state_dir)

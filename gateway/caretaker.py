@@ -17,7 +17,6 @@ from collections.abc import Collection, Sequence
 
 from metering import gone, journal
 from metering.chain import Broken
-from metering.checkpoint import Signer
 from metering.endnotes import Ends
 from metering.epochs import NO_EPOCH, Writer
 from metering.folder import Folder
@@ -25,6 +24,7 @@ from metering.journal import Directory
 from metering.keys import Keys
 from metering.ledger import hour_text
 from metering.logs import log
+from metering.notary import SigningKey
 from metering.register import Register
 from metering.store import Store, StoreUnavailable
 
@@ -81,13 +81,13 @@ class Caretaker:
                 calls_lost=salvaged.lost,
                 torn_bytes=salvaged.torn_bytes,
             )
-        for signed in self._ends.sign(self._signer, time.time_ns()):
+        for signed in self._ends.sign(self._key, time.time_ns()):
             if isinstance(signed, Broken):
                 log(logger, logging.ERROR, "journal not signed", reason=str(signed))
         gone.retire(self._pages, self._journals)
 
-    def _signer(self) -> Signer:
-        return self._keys.signer(self._keys.load())
+    def _key(self) -> SigningKey:
+        return self._keys.signing_key(self._keys.load())
 
     def start(self) -> None:
         """Start the thread."""

@@ -73,7 +73,11 @@ def tell(where: Place, command: str, *happenings: Happening) -> None:
     from metering import event_journal
 
     try:
-        event_journal.tell(where.journals, command, happenings, where.keys.ensure(time.time_ns()))
+        keys = where.keys
+        key = keys.ensure(
+            time.time_ns(), event_journal.telling(where.journals, command, event_journal.user(), keys)
+        )
+        event_journal.tell(where.journals, command, happenings, key)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"nothing was done, since {where.journals} cannot tell of it: {reason}") from error

@@ -5,7 +5,7 @@ import pathlib
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -16,7 +16,9 @@ from gateway import config_check, pricing_config
 from gateway.config import LISTEN_DEFAULT, Config, Journal, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
-from metering.keys import Keys
+
+if TYPE_CHECKING:
+    from metering.keys import Keys
 
 DEFAULT_FILE = "weighbridge.yaml"
 PREFIX = "WEIGHBRIDGE_"
@@ -59,9 +61,11 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return pathlib.Path(self.state_dir) / "journal"
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> "Keys":
         """The keys that sign the journals."""
-        return signing_keys(self.state_dir, self.journal.signing_key_file)
+        from metering.keys import Keys  # what it needs takes as long to import as all else
+
+        return Keys(self.state_dir, self.journal.signing_key_file)
 
 
 def instances_csv() -> str:
@@ -186,11 +190,6 @@ def redis_url(redis: Redis) -> str | None:
     if wrong_ca:
         raise ConfigErrors([Mistake(redis.ca_file, 0, "redis.ca_file", wrong_ca)])
     return url + ("&" if "?" in url else "?") + "ssl_ca_certs=" + urllib.parse.quote(redis.ca_file, safe="/")
-
-
-def signing_keys(state_dir: str, signing_key_file: str | None) -> Keys:
-    """The keys that sign the journals of a state directory. signing_key_file: journal.signing_key_file."""
-    return Keys(pathlib.Path(state_dir), pathlib.Path(signing_key_file) if signing_key_file else None)
 
 
 def backend_keys(config: Config) -> dict[str, str]:

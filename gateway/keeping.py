@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from gateway.config import Config
-from gateway.config_load import signing_keys
 from gateway.duties import Duty, Task
 from metering import event_journal, events, facts, gone, retention, sealing
 from metering.archive import Archive, Archiver
 from metering.events import Happening
 from metering.journal import Directory, directories, tree_bytes
+from metering.keys import Keys
 from metering.logs import log
 from metering.objects import open_objects
 from metering.retention import NS_PER_DAY
@@ -40,7 +40,7 @@ class Keeping:
         state_dir = pathlib.Path(config.state_dir)
         self._journals = state_dir / "journal"
         self._pages = state_dir / "pages"
-        self._keys = signing_keys(config.state_dir, config.journal.signing_key_file)
+        self._keys = Keys(config.state_dir, config.journal.signing_key_file)
         self._clock = clock
         self._retention_ns = config.retention_days * NS_PER_DAY
         self._due_s: dict[Where, float] = {}
@@ -128,6 +128,6 @@ class Keeping:
         return retention.delete_local(retention.Local(self._journals, self._maker), older_than_ns, counted)
 
     def _tell(self) -> None:
-        signer = self._keys.ensure(self._clock())
-        event_journal.tell(self._journals, COMMAND, self._untold, signer, clock=self._clock)
+        key = self._keys.ensure(self._clock())
+        event_journal.tell(self._journals, COMMAND, self._untold, key, clock=self._clock)
         self._untold.clear()

@@ -27,13 +27,15 @@ import msgspec
 from gateway import logs
 from gateway.caretaker import Caretaker
 from gateway.config import Config, Redis, host_and_port, to_json
-from gateway.config_load import redis_url, signing_keys
+from gateway.config_load import redis_url
 from gateway.control import Behind, ControlError, Ready
 from gateway.desk import Desk
 from gateway.signals import ENDING, Signals
 from gateway.sockets import Address, Port
 from gateway.workplaces import WORKER, Ports, Workplace
+from metering import event_journal
 from metering.embedded import Embedded, EmbeddedError
+from metering.keys import Keys
 from metering.logs import log
 from metering.units import NS_PER_S
 
@@ -100,9 +102,9 @@ def _run(
     if url is None:
         store = stack.enter_context(contextlib.closing(_store(state_dir)))
         url = store.url
-    keys = signing_keys(config.state_dir, config.journal.signing_key_file)
+    keys = Keys(state_dir, config.journal.signing_key_file)
     try:
-        keys.ensure(time.time_ns())
+        keys.ensure(time.time_ns(), event_journal.telling(state_dir / "journal", "serve", None, keys))
     except OSError as error:
         raise StartError(f"no key to sign the journal with: {_reason(error)}", code=EXIT_FAILED) from error
     tenants = [tenant.name for tenant in config.tenants]

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 
 from metering import checkpoint, files
 from metering.chain import Broken, Chained
-from metering.checkpoint import NotANote, Note, Signer
+from metering.checkpoint import NotANote, Note
 from metering.journal import LOCK, Directory, directories, lock_if_free
-from metering.notary import Notary, Signed
+from metering.notary import Notary, Signed, SigningKey
 from metering.record import Checkpoint, Ended, Stop
 
 END_NOTE = "end.note"
@@ -68,7 +68,7 @@ class Ends:
         self._root = root
         self._broken: set[str] = set()  # not to be read again each time
 
-    def sign(self, signer: Callable[[], Signer], now_ns: int) -> Iterator[Signed | Broken]:
+    def sign(self, key: Callable[[], SigningKey], now_ns: int) -> Iterator[Signed | Broken]:
         """Sign each directory that has ended and that nobody holds; say once which ones can't be signed.
 
         A journal whose chain does not reach its `stop`, or that is not what its own checkpoints say, is not signed.
@@ -80,7 +80,7 @@ class Ends:
             with lock_if_free(directory.path / LOCK) as locked:
                 if not locked or not directory.complete or (directory.path / END_NOTE).exists():
                     continue
-                signed = _sign(directory, signer(), now_ns)
+                signed = _sign(directory, key(), now_ns)
                 if isinstance(signed, Signed):
                     write(directory.path, signed.note)
                 else:
@@ -88,9 +88,9 @@ class Ends:
             yield signed
 
 
-def _sign(directory: Directory, signer: Signer, now_ns: int) -> Signed | Broken:
+def _sign(directory: Directory, key: SigningKey, now_ns: int) -> Signed | Broken:
     try:
-        notary = Notary(directory.writer, signer, directory.tree_before())
+        notary = Notary(directory.writer, key, directory.tree_before())
     except ValueError:  # what says where it begins is no such thing
         return Broken(directory.writer, directory.starts_after)
     last: Chained | None = None

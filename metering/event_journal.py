@@ -14,11 +14,12 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from metering import chain, endnotes, journal
-from metering.checkpoint import Signer
+from metering import chain, endnotes, events, journal
 from metering.events import Happening
 from metering.journal import Journal
-from metering.notary import Notary
+from metering.keyring import Keyring
+from metering.keys import Keys, KeysError, Tell
+from metering.notary import Notary, SigningKey
 from metering.record import Line, Start, Stop
 from metering.units import NS_PER_HOUR
 
@@ -29,13 +30,13 @@ def tell(
     root: pathlib.Path,
     command: str,
     happenings: Sequence[Happening],
-    signer: Signer,
+    key: SigningKey,
     *,
     clock: Callable[[], int] = time.time_ns,
 ) -> str:
     """Write these events, durably. root: <state_dir>/journal; it is made if need be.
 
-    command: as the user calls it, as in `audit forget`. signer: signs the whole of it.
+    command: as the user calls it, as in `audit forget`. key: signs the whole of it.
     returns: the writer. Raises OSError: they are not written, or not signed.
     """
     writer = journal.new_writer_id(secrets.token_bytes(journal.WRITER_RANDOM_BYTES))
@@ -67,12 +68,33 @@ def tell(
     try:
         opened.write(b"".join(lines), 1, clock() // NS_PER_HOUR)
         opened.sync_work()()
-        notary = Notary(writer, signer)
+        notary = Notary(writer, key)
         notary.add(leaves[1:])
         endnotes.write(opened.path, notary.end(clock()).note)
     finally:
         opened.close()
     return writer
+
+
+def telling(root: pathlib.Path, command: str, actor: str | None, keys: Keys) -> Tell:
+    """Tells of a change of these keys; the first key of all replaces none, and is not told.
+
+    What it is told in is signed by the old key, where that is still had and counts.
+    """
+
+    def tell_change(before: Keyring, after: Keyring) -> None:
+        if not before.keys:
+            return
+        changes = before.changes(after)
+        stolen = any(what == "stolen" for what, _ in changes)
+        try:
+            key = keys.signing_key(after if stolen else before)
+        except KeysError:  # the operator has put the new one in its place
+            key = keys.signing_key(after)
+        told = [events.key_changed(actor=actor, what=what, key=one) for what, one in changes]
+        tell(root, command, told, key)
+
+    return tell_change
 
 
 def user() -> str:

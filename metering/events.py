@@ -8,6 +8,7 @@ long is cut here. A name that does not apply is left out; there are no empty one
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from metering.keyring import Key, What
 from metering.record import Event
 
 TEXT_CHARACTERS_MAX = 1024
@@ -92,6 +93,14 @@ def retired(
         )
         for at in range(0, len(ordered), WRITERS_MAX)
     ]
+
+
+def key_changed(*, actor: str | None, what: What, key: Key) -> Happening:
+    """A key that signs checkpoints was made, replaced or stolen."""
+    until = None if key.until_ns is None else str(key.until_ns)
+    return _happening(
+        "key", actor, what=what, key=key.id, vkey=key.vkey, from_ns=str(key.from_ns), until_ns=until
+    )
 
 
 def forgotten(*, actor: str, tenant: str, key: str) -> Happening:

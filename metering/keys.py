@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -26,8 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from metering import files
 from metering.checkpoint import Signer
-from metering.keyring import Keyring, KeyringError
-from metering.trust import KeyValidity
+from metering.keyring import Key, Keyring, KeyringError
+from metering.notary import SigningKey
+
+Path = str | os.PathLike[str]
+Tell = Callable[[Keyring, Keyring], None]
+"""Called with the keys before and after a change, before it takes effect; where it raises, nothing changes."""
 
 KEY_NAME = "weighbridge-journal"
 DIRECTORY = "keys"
@@ -39,15 +43,19 @@ class KeysError(OSError):
     """A key can't be had: the message says which, and why."""
 
 
+def untold(_before: Keyring, _after: Keyring) -> None:
+    """Nobody is to be told of a change."""
+
+
 class Keys:
     """The keys of a state directory.
 
     signing_key_file: the private key, if the operator keeps it; else it is made and kept here.
     """
 
-    def __init__(self, state_dir: pathlib.Path, signing_key_file: pathlib.Path | None = None) -> None:
-        self.path = state_dir / DIRECTORY
-        self._signing_key_file = signing_key_file
+    def __init__(self, state_dir: Path, signing_key_file: Path | None = None) -> None:
+        self.path = pathlib.Path(state_dir) / DIRECTORY
+        self._signing_key_file = None if signing_key_file is None else pathlib.Path(signing_key_file)
 
     def load(self) -> Keyring:
         """All keys; none, if there is no keys.json. Raises KeysError."""
@@ -61,7 +69,7 @@ class Keys:
         except OSError as error:
             raise KeysError(f"{path}: {error.strerror}") from error
 
-    def ensure(self, now_ns: int) -> Signer:
+    def ensure(self, now_ns: int, tell: Tell = untold) -> SigningKey:
         """The key to sign with. The first one is made, and another if its private half is lost; one that the
         operator has put in its file's place is taken up.
 
@@ -71,13 +79,13 @@ class Keys:
             keyring = self.load()
             current = keyring.current
             if current is not None and self._signing_key_file is None and self._path_of(current).exists():
-                return self.signer(keyring)
+                return self.signing_key(keyring)
             signer = self._new()
             if current is None or current.vkey != signer.verifier.vkey:
-                self._store(self._with_new(keyring, signer, now_ns))
-            return signer
+                keyring = self._store(keyring, self._with_new(keyring, signer, now_ns), tell)
+            return self.signing_key(keyring)
 
-    def signer(self, keyring: Keyring) -> Signer:
+    def signing_key(self, keyring: Keyring) -> SigningKey:
         """The present key of this ring. Raises KeysError."""
         if (current := keyring.current) is None:
             raise KeysError(f"{self.path / KEYS} has no key to sign with")
@@ -87,19 +95,18 @@ class Keys:
             raise KeysError(
                 f"{path} is not the key {current.id} that signs now: `audit keys rotate` takes up a new one"
             )
-        return signer
+        return SigningKey(signer, current.from_ns)
 
-    def rotate(self, now_ns: int) -> Keyring:
+    def rotate(self, now_ns: int, tell: Tell) -> Keyring:
         """Take up a new key: one that is made, or that the operator has put into his file.
 
         Raises KeysError, OSError.
         """
         with self._locked():
-            changed = self._with_new(self.load(), self._new(), now_ns)
-            self._store(changed)
-            return changed
+            keyring = self.load()
+            return self._store(keyring, self._with_new(keyring, self._new(), now_ns), tell)
 
-    def end(self, key_id: str, at_ns: int, now_ns: int) -> Keyring:
+    def end(self, key_id: str, at_ns: int, now_ns: int, tell: Tell) -> Keyring:
         """Say that a key was stolen at `at_ns`: from then on it was not good. The present one is replaced as well.
 
         Raises KeysError, OSError.
@@ -112,8 +119,7 @@ class Keys:
                 raise KeysError(str(error)) from None
             if changed.current is None:
                 changed = self._with_new(changed, self._new(), now_ns)
-            self._store(changed)
-            return changed
+            return self._store(keyring, changed, tell)
 
     def stamp(self) -> tuple[int, int] | None:
         """Changes whenever keys.json does; None: there is none."""
@@ -123,7 +129,7 @@ class Keys:
             return None
         return found.st_ino, found.st_mtime_ns
 
-    def _path_of(self, key: KeyValidity) -> pathlib.Path:
+    def _path_of(self, key: Key) -> pathlib.Path:
         return self.path / f"{key.id}.pem"
 
     def _with_new(self, keyring: Keyring, signer: Signer, now_ns: int) -> Keyring:
@@ -143,8 +149,10 @@ class Keys:
         files.put(self.path / f"{signer.verifier.key_id.hex()}.pem", pem)
         return signer
 
-    def _store(self, keyring: Keyring) -> None:
-        files.put(self.path / KEYS, keyring.encode(), mode=0o644)
+    def _store(self, before: Keyring, after: Keyring, tell: Tell) -> Keyring:
+        tell(before, after)
+        files.put(self.path / KEYS, after.encode(), mode=0o644)
+        return after
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

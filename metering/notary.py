@@ -17,6 +17,13 @@ CHUNK_LEAVES = 256
 """Taken into the tree in one go: 0.15 ms."""
 
 
+class SigningKey(NamedTuple):
+    """A key to sign with. from_ns: it does not count before, so what it signs is never dated before."""
+
+    signer: Signer
+    from_ns: int
+
+
 class Signed(NamedTuple):
     """A checkpoint that was signed. key_id: 8 hex digits; note: the signed note."""
 
@@ -31,11 +38,12 @@ class Notary:
     unsigned: written lines behind the last checkpoint.
     """
 
-    def __init__(self, writer: str, signer: Signer, tree: Tree | None = None) -> None:
+    def __init__(self, writer: str, key: SigningKey, tree: Tree | None = None) -> None:
         self.unsigned = 0
         self._writer = writer
-        self._signer = signer
-        self._successor: Signer | None = None
+        self._key = key
+        self._successor: SigningKey | None = None
+        self._signed_ns = 0  # the time of what was signed last
         self._tree = tree or Tree()
         self._leaves: list[str] = []  # written, and not in the tree yet
 
@@ -51,27 +59,27 @@ class Notary:
         if len(self._leaves) >= CHUNK_LEAVES:
             self._take_in()
 
-    def succeed(self, signer: Signer, *, at_once: bool) -> None:
+    def succeed(self, key: SigningKey, *, at_once: bool) -> None:
         """Sign with this key: at once, or from the next checkpoint but one on.
 
         The next one is then the old key's last: it holds the line that names the new key.
         """
         if at_once:
-            self._signer, self._successor = signer, None
+            self._key, self._successor = key, None
         else:
-            self._successor = signer
+            self._successor = key
 
     def checkpoint(self, at_ns: int) -> Signed:
         """Sign all lines written so far. The line that holds this has the next seq."""
-        signed = self._sign(self._signer, at_ns)
+        signed = self._sign(self._key, at_ns)
         if self._successor is not None:
-            self._signer, self._successor = self._successor, None
+            self._key, self._successor = self._successor, None
         self.unsigned = -1  # a checkpoint's own line calls for no other one
         return signed
 
     def end(self, at_ns: int) -> Signed:
         """Sign the whole journal, its `stop` line included."""
-        return self._sign(self._successor or self._signer, at_ns)
+        return self._sign(self._successor or self._key, at_ns)
 
     def agrees(self, note: str) -> bool:
         """Is this a checkpoint of just the lines so far? Its signature is not looked at."""
@@ -82,9 +90,11 @@ class Notary:
         self._take_in()
         return (head.writer, head.size, head.root) == (self._writer, self._tree.size, self._tree.root())
 
-    def _sign(self, signer: Signer, at_ns: int) -> Signed:
+    def _sign(self, key: SigningKey, at_ns: int) -> Signed:
         self._take_in()
-        head = Head(self._writer, self._tree.size, self._tree.root(), at_ns)
+        signer = key.signer
+        self._signed_ns = max(at_ns, self._signed_ns, key.from_ns)
+        head = Head(self._writer, self._tree.size, self._tree.root(), self._signed_ns)
         return Signed(head, signer.verifier.key_id.hex(), signer.sign(head))
 
     def _take_in(self) -> None:

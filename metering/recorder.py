@@ -33,10 +33,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from metering import chain, endnotes, turns
 from metering.ballast import BASE_BYTES, START_BYTES, bytes_for
-from metering.checkpoint import Signer
 from metering.journal import DiskFull, Journal, tree_bytes
 from metering.logs import log
-from metering.notary import Notary, Signed
+from metering.notary import Notary, Signed, SigningKey
 from metering.record import (
     RECORD_BYTES_MAX,
     Admitted,
@@ -231,14 +230,14 @@ class Recorder:
         """
         self._on_checkpoint.append(callback)
 
-    def change_key(self, signer: Signer, make: Callable[[int, str], Line], *, at_once: bool) -> None:
+    def change_key(self, key: SigningKey, make: Callable[[int, str], Line], *, at_once: bool) -> None:
         """Sign with another key from now on. make: the line that says so, as for `note`.
 
         at_once: or else the old key signs one more checkpoint, which holds that line.
         """
 
         def written() -> None:
-            self._notary.succeed(signer, at_once=at_once)
+            self._notary.succeed(key, at_once=at_once)
             self._to_sign = True
             if not self._entries:
                 self._loop.call_soon(self._flush)

@@ -13,11 +13,6 @@ from metering import checkpoint
 from metering.checkpoint import NotANote, Note, Verifier
 from metering.keyring import Key, Keyring, KeyringError
 
-    @property
-    def id(self) -> str:
-        """The key's id, 8 hex digits. Raises NotANote if `vkey` is none."""
-        return checkpoint.parse_vkey(self.vkey).key_id.hex()
-
 
 class Signed(NamedTuple):
     """A note that counts. stolen: its key has been stolen since, so its time may be a lie."""

@@ -26,7 +26,7 @@ from metering import journal as journals
 from metering.checkpoint import Signer
 from metering.journal import Journal
 from metering.ledger import Batch, Mark, Posted, Reply
-from metering.notary import Notary
+from metering.notary import Notary, SigningKey
 from metering.pages import Page
 from metering.record import LeftOut, Line, Params, Plan, PriceBasis
 from metering.recorder import Recorder
@@ -127,7 +127,9 @@ async def _measure(at_once: int) -> float:
         page = Page(root / "pages", journal.writer, on_stuck=_fail)
         shipper = Shipper(_Store(), journals.Directory(journal.path), on_behind=lambda: None)
         recorder = Recorder(
-            journal, (page, shipper), Notary(journal.writer, Signer("bench", Ed25519PrivateKey.generate())),
+            journal,
+            (page, shipper),
+            Notary(journal.writer, SigningKey(Signer("bench", Ed25519PrivateKey.generate()), 0)),
             loop=loop, clock=time.time_ns, bytes_max=2**40, fsync="interval", fsync_interval_ms=50,
             on_dead=_fail, unwritten=print,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from gateway.verify_duty import INTERVAL_NS, RESULT, WANTED, VerifyDuty
 from metering import event_journal, events
 from metering.checkpoint import Signer
 from metering.keys import Keys
+from metering.notary import SigningKey
 from metering.verify import VerifyError
 
 TOLD = events.forgotten(actor="cli:ann", tenant="acme", key="01234567")
@@ -37,8 +38,8 @@ def run(duty: VerifyDuty) -> None:
 
 
 def tell(state_dir: pathlib.Path) -> pathlib.Path:
-    signer = Keys(state_dir).ensure(time.time_ns())
-    writer = event_journal.tell(state_dir / "journal", "audit forget", [TOLD], signer)
+    key = Keys(state_dir).ensure(time.time_ns())
+    writer = event_journal.tell(state_dir / "journal", "audit forget", [TOLD], key)
     return state_dir / "journal" / writer
 
 
@@ -97,6 +98,6 @@ def test_what_went_wrong_is_raised_at_the_next_round(tmp_path: pathlib.Path) -> 
 def test_the_key_that_counts_is_the_one_beside_the_journals(tmp_path: pathlib.Path) -> None:
     stranger = Signer("weighbridge-journal", Ed25519PrivateKey.generate())
     Keys(tmp_path).ensure(time.time_ns())
-    event_journal.tell(tmp_path / "journal", "audit forget", [TOLD], stranger)
+    event_journal.tell(tmp_path / "journal", "audit forget", [TOLD], SigningKey(stranger, 0))
     run(VerifyDuty(tmp_path))
     assert result(tmp_path)["verdict"] == "tampered"

@@ -183,7 +183,7 @@ def test_a_change_of_keys_is_signed_by_the_old_one_if_it_may(tmp_path: pathlib.P
         async with world(tmp_path) as w:
             signed: list[str] = []
             w.recorder.on_checkpoint(lambda one: signed.append(one.key_id))
-            w.recorder.change_key(signing.signer(2), event, at_once=at_once)
+            w.recorder.change_key(signing.key(2), event, at_once=at_once)
             await w.until(lambda: w.recorder.seq == 3)
             assert kinds(tmp_path / WRITER) == ["start", "event", "checkpoint"], "it is not waited for"
             await w.append_all(journals.tick())

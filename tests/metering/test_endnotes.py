@@ -8,10 +8,10 @@ import pytest
 
 from metering import chain, endnotes, journal
 from metering.chain import Broken
-from metering.checkpoint import NotANote, Signer
+from metering.checkpoint import NotANote
 from metering.endnotes import END_NOTE, Ends
 from metering.journal import LOCK, Directory, Journal, new_writer_id
-from metering.notary import Signed
+from metering.notary import Signed, SigningKey
 from metering.record import Checkpoint
 from tests.support import journals, noteoracle, signing
 from tests.support.journals import AT_NS, Make
@@ -36,7 +36,7 @@ def ended(root: pathlib.Path, writer: str, calls: int = 1) -> pathlib.Path:
 
 
 def sign(ends: Ends, now_ns: int = AT_NS) -> list[Signed | Broken]:
-    return list(ends.sign(signing.signer, now_ns))
+    return list(ends.sign(signing.key, now_ns))
 
 
 def test_what_has_ended_is_signed_once(tmp_path: pathlib.Path) -> None:
@@ -143,10 +143,10 @@ def test_a_crash_before_the_rename_leaves_nothing_that_stays(
 
 
 def test_no_key_is_asked_for_where_nothing_is_to_be_signed(tmp_path: pathlib.Path) -> None:
-    def signer() -> Signer:
+    def key() -> SigningKey:
         raise AssertionError
 
-    assert list(Ends(tmp_path / "none").sign(signer, AT_NS)) == []
+    assert list(Ends(tmp_path / "none").sign(key, AT_NS)) == []
 
 
 def test_a_start_names_the_newest_that_have_ended(

@@ -10,15 +10,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from metering import endnotes, event_journal, events, merkle
 from metering.checkpoint import Signer
 from metering.journal import Directory, salvage_dead
+from metering.notary import SigningKey
 from metering.record import Event, Start, Stop
 
 SIGNER = Signer("weighbridge-journal", Ed25519PrivateKey.from_private_bytes(bytes(32)))
+KEY = SigningKey(SIGNER, 0)
 TOLD = events.exported(actor="cli:ann", what="csv", period="a/b", rows=3, sha256="0" * 64, to="stdout")
 
 
 def test_it_is_a_complete_directory(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "state" / "journal"
-    writer = event_journal.tell(root, "export", [TOLD, TOLD], SIGNER, clock=lambda: 5)
+    writer = event_journal.tell(root, "export", [TOLD, TOLD], KEY, clock=lambda: 5)
     directory = Directory(root / writer)
     start, first, second, stop = [line for line, _, _ in directory.records()]
     assert isinstance(start, Start)
@@ -38,13 +40,13 @@ def test_it_is_a_complete_directory(tmp_path: pathlib.Path) -> None:
 
 
 def test_each_time_is_a_directory_of_its_own(tmp_path: pathlib.Path) -> None:
-    assert len({event_journal.tell(tmp_path, "export", [TOLD], SIGNER) for _ in range(3)}) == 3
+    assert len({event_journal.tell(tmp_path, "export", [TOLD], KEY) for _ in range(3)}) == 3
 
 
 def test_where_nothing_can_be_written_it_says_so(tmp_path: pathlib.Path) -> None:
     (tmp_path / "journal").write_text("in the way")
     with pytest.raises(OSError, match="journal"):
-        event_journal.tell(tmp_path / "journal", "export", [TOLD], SIGNER)
+        event_journal.tell(tmp_path / "journal", "export", [TOLD], KEY)
 
 
 def test_the_actor_is_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from metering import chain, events, record
 from metering.events import Happening
+from metering.keyring import Key
+from tests.support import signing
 
 PAGE = pathlib.Path(__file__).parent.parent.parent / "deploy" / "reference" / "journal.md"
 
+VKEY = signing.signer().verifier.vkey
 EACH = {
     "config": events.configured(digest="sha256:1", before="sha256:0", changed=["workers", "listen"]),
     "prices": events.repriced(what="rate_card", of="m/inf2", before='{"prompt":"1"}', after='{"prompt":"2"}'),
@@ -24,6 +27,7 @@ EACH = {
     ),
     "sign_in_refused": events.sign_in_refused(actor=None, face="audit", status=401, count=2),
     "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
+    "key": events.key_changed(actor="cli:ann", what="rotated", key=Key(from_ns=1, until_ns=2, vkey=VKEY)),
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
 }  # fmt: skip
 """One of each topic, with all its names."""

@@ -6,8 +6,8 @@ import pytest
 
 from metering import checkpoint, trust
 from metering.checkpoint import Head, Note, Signer
-from metering.keyring import OVERLAP_NS, Keyring, KeyringError
-from metering.trust import KeyValidity, Signed, Trust
+from metering.keyring import OVERLAP_NS, Key, Keyring, KeyringError
+from metering.trust import Signed, Trust
 from tests.support import signing
 from tests.support.journals import AT_NS, WRITER
 
@@ -87,7 +87,7 @@ def test_a_key_is_never_used_again() -> None:
 
 def test_a_stolen_key_was_good_until_then() -> None:
     ring = rotated().with_stolen(id_of(SECOND), 1_500)
-    assert ring.keys[1] == KeyValidity(
+    assert ring.keys[1] == Key(
         ended_because="stolen", from_ns=1_000, until_ns=1_500, vkey=SECOND.verifier.vkey
     )
     assert ring.current is None

@@ -63,26 +63,26 @@ def test_leaves_are_taken_in_by_hundreds(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_old_key_signs_once_more_and_then_never() -> None:
-    old, new = signing.signer(1), signing.signer(2)
+    old, new = signing.key(1), signing.key(2)
     one = notary.Notary(WRITER, old)
     one.succeed(new, at_once=False)
     assert [one.checkpoint(AT_NS).key_id for _ in range(3)] == [
-        old.verifier.key_id.hex(),
-        *[new.verifier.key_id.hex()] * 2,
+        old.signer.verifier.key_id.hex(),
+        *[new.signer.verifier.key_id.hex()] * 2,
     ]
 
 
 def test_a_stolen_key_signs_no_more() -> None:
-    old, newer, newest = (signing.signer(number) for number in (1, 2, 3))
+    old, newer, newest = (signing.key(number) for number in (1, 2, 3))
     one = notary.Notary(WRITER, old)
     one.succeed(newer, at_once=False)
     one.succeed(newest, at_once=True)
-    assert one.checkpoint(AT_NS).key_id == newest.verifier.key_id.hex()
+    assert one.checkpoint(AT_NS).key_id == newest.signer.verifier.key_id.hex()
 
 
 def test_the_end_is_signed_by_the_new_key() -> None:
     one = signing.notary(WRITER)
-    one.succeed(signing.signer(2), at_once=False)
+    one.succeed(signing.key(2), at_once=False)
     assert one.end(AT_NS).key_id == signing.signer(2).verifier.key_id.hex()
 
 
@@ -98,3 +98,11 @@ def test_a_note_agrees_with_the_lines_so_far_and_with_no_others() -> None:
     other = signing.notary(WRITER)
     other.add([leaf.hex() for leaf in reversed(leaves_of(5))])
     assert not other.agrees(note)
+
+
+def test_times_never_go_back_nor_before_the_key() -> None:
+    """A clock that is set back must not make good signatures look as if nobody might have made them."""
+    one = notary.Notary(WRITER, notary.SigningKey(signing.signer(1), 50))
+    times = [one.checkpoint(at_ns).head.at_ns for at_ns in (10, 60, 55)]
+    one.succeed(notary.SigningKey(signing.signer(2), 70), at_once=True)
+    assert [*times, one.end(65).head.at_ns] == [50, 60, 60, 70]

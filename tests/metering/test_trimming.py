@@ -14,6 +14,7 @@ from metering.chain import Place as ChainPlace
 from metering.checkpoint import Signer
 from metering.endnotes import Ends
 from metering.journal import Directory, salvage_dead
+from metering.notary import SigningKey
 from metering.objects import ArchiveError, LocalObjects
 from metering.record import CallRecord
 from metering.trimming import Trimmer
@@ -239,11 +240,15 @@ def test_a_trimmed_directory_is_signed_as_the_whole_that_it_is(place: Place) -> 
     directory = place.closed()
     leaves = [bytes.fromhex(line.leaf) for line in directory.chained()]
     trimmer(place, directory).trim([directory], EVERYTHING, {WRITER})
-    (signed,) = Ends(place.journals).sign(lambda: Signer("test", Ed25519PrivateKey.generate()), LATER_NS)
+    (signed,) = Ends(place.journals).sign(
+        lambda: SigningKey(Signer("test", Ed25519PrivateKey.generate()), 0), LATER_NS
+    )
     note = endnotes.read(directory.path)
     assert note is not None, signed
     assert (note.head.size, note.head.root) == (14, merkle.root(leaves))
     (directory.path / "end.note").unlink()
     (directory.path / segments.ARCHIVED).write_text('{"frontier":["aa"],"last_seq":3,"leaf":"bb","v":1}')
-    (broken,) = Ends(place.journals).sign(lambda: Signer("test", Ed25519PrivateKey.generate()), LATER_NS)
+    (broken,) = Ends(place.journals).sign(
+        lambda: SigningKey(Signer("test", Ed25519PrivateKey.generate()), 0), LATER_NS
+    )
     assert isinstance(broken, Broken)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from tests.oracle import files
+
 
 class Read(NamedTuple):
     """A note as it was read and found to be signed."""
@@ -24,8 +26,7 @@ class Read(NamedTuple):
 
 def lines(directory: pathlib.Path) -> list[bytes]:
     """All lines, without newlines: segments in order, then the salvage."""
-    files = [*sorted(directory.glob("0*.jsonl")), *directory.glob("salvage.jsonl")]
-    return [line for file in files for line in file.read_bytes().split(b"\n")[:-1]]
+    return [line for path in files.segments(directory) for line in files.read(path).split(b"\n")[:-1]]
 
 
 def root(leaves: list[bytes]) -> bytes:
