@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering import control, export, families, gone, pages
+from metering import control, epochs, export, families, gone, pages
 from metering.control import Counted, Difference, Ledgered
 from metering.export import Row
 from metering.families import Totals
@@ -77,9 +77,9 @@ class Controller:
         """All differences now. Raises StoreUnavailable, PageError, OSError."""
         shown = await asyncio.to_thread(shown_by, self._pages)
         held = {tenant: await store.held(tenant) for tenant in await store.tenants()}
-        known: frozenset[str] = frozenset()
+        epoch, writers = await store.epoch(), await store.writers()
         await asyncio.to_thread(self._read_all, held, shown)
-        return [*self._compare(held, known, shown)]
+        return [*self._compare(held, epochs.answered(epoch, writers), shown)]
 
     @property
     def backends(self) -> dict[str, int]:

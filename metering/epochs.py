@@ -59,6 +59,13 @@ def unfolded(epoch: str, writers: Mapping[str, Writer], tenant: str) -> list[str
     )
 
 
+def answered(epoch: str, writers: Mapping[str, Writer]) -> frozenset[str]:
+    """Writers for whom somebody has answered in this epoch: their gateway compared them, or a person gave them up."""
+    return frozenset(
+        name for name, one in writers.items() if one.state == "gone" or one.epoch == epoch != NO_EPOCH
+    )
+
+
 def below(writers: Mapping[str, Writer], floor: str) -> list[str]:
     """Writers whose marks can go: closed, folded, and their last hour is below the floor."""
     return sorted(

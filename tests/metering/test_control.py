@@ -47,7 +47,7 @@ class World:
                     "at_ns": journals.AT_NS + chance.randrange(3) * NS_PER_HOUR,
                 }
                 if chance.random() < 0.3:
-                    makes.append(journals.refused())
+                    makes.append(journals.refused(count=chance.randrange(1, 4)))
                 makes.append(journals.admitted(f"{writer}-{number}", **fields))
                 cost = chance.choice([None, 0, chance.randrange(10**9)])
                 reason = "no_rate_card" if cost is None else None

@@ -50,6 +50,14 @@ def test_who_keeps_a_tenant_from_being_ready() -> None:
     assert epochs.unfolded("e2", writers, "globex") == ["w1", "w2", "w3"]
 
 
+def test_for_whom_somebody_has_answered() -> None:
+    gone = Writer(host="h3", seen_ns=1, seq=0, state="gone")
+    writers = {"w1": OPEN, "w2": CLOSED, "w3": gone, "w4": Writer(host="h4", seen_ns=1, seq=0, state="open")}
+    assert epochs.answered("e1", writers) == {"w1", "w2", "w3"}
+    assert epochs.answered("e2", writers) == {"w3"}
+    assert epochs.answered("", writers) == {"w3"}
+
+
 def test_entries_read_back_and_what_is_none_was_never_folded() -> None:
     assert epochs.decode({"w": epochs.encode(CLOSED)}) == {"w": CLOSED}
     for text in ("", "{}", "[]", "rubbish", "\ufffd"):

@@ -66,9 +66,10 @@ def call(call_id: str, *, at_ns: int = AT_NS, **fields: Any) -> Make:
     return lambda seq, prev: record.CallRecord(**values, seq=seq, prev=prev)
 
 
-def refused(*, at_ns: int = AT_NS) -> Make:
+def refused(*, at_ns: int = AT_NS, count: int = 1) -> Make:
     return lambda seq, prev: record.Refused(
         at_ns=at_ns,
+        count=count,
         error_code="invalid_api_key",
         key_id=None,
         model=None,
