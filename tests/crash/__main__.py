@@ -37,7 +37,9 @@ def main() -> int:
     parser.add_argument("--each-once", action="store_true", help="one round of each fault")
     parser.add_argument("--keep", type=pathlib.Path, help="where the evidence of beds with faults is left")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended all the same
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # what was started is ended all the same
     seed = secrets.randbelow(10**9) if args.seed is None else args.seed
     rounds = args.rounds or (MUTANT_ROUNDS if args.mutant else ROUNDS)
     beds = plan.beds(seed, rounds, plan.FSYNCS, args.each_once)

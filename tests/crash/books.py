@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import pathlib
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.support.processes import is_alive
 LOOK_S = 0.2
 SETTLE_POLL_S = 0.05
 SCRAPE_S = 30.0
+DAY_S = 86_400
 LATE_S_MAX = 1.0
 """What a busy machine may need to come round to a sync that is due."""
 
@@ -234,7 +236,10 @@ class Books:
         faults = counters.check(self.writers(), exposition.parse(text))
         with self._lock:
             journalled = self._follower.ledger
-        faults += csvfile.check(self._export(directory / "store.csv"), journalled)
+        exports = self._exports(directory)
+        faults += [fault for path in exports for fault in csvfile.check(path, journalled)]
+        if len({path.read_bytes() for path in exports}) != 1:
+            faults.append(Fault(Kind.EXPORT, "store.csv", "other bytes than journals.csv"))
         self._stopping.set()
         if (code := self._front.stop()) != 0:
             faults.append(Fault(Kind.REPLY, "serve", f"ended with {code}"))
@@ -256,24 +261,20 @@ class Books:
             return []
         return [Fault(Kind.CHAIN, "audit verify", f"{done.returncode}: {done.stdout}{done.stderr}")]
 
-    def _export(self, path: pathlib.Path) -> pathlib.Path:
-        day_s = 86_400
-        days = [time.strftime("%Y-%m-%d", time.gmtime(time.time() + shift * day_s)) for shift in (-1, 2)]
-        words = [
-            "export",
-            "-c",
-            str(self._front.config_file),
-            "--from",
-            days[0],
-            "--to",
-            days[1],
-            "--out",
-            str(path),
-        ]
-        subprocess.run(
-            [sys.executable, "-m", "gateway.cli", *words], cwd=ROOT, check=True, capture_output=True
-        )
-        return path
+    def _exports(self, directory: pathlib.Path) -> list[pathlib.Path]:
+        """What `weighbridge export` writes from the store, and from the journals alone."""
+        made = directory / "store.csv", directory / "journals.csv"
+        config = json.loads(self._front.config_file.read_text())
+        del config["redis"]
+        alone = directory / "without-store.yaml"
+        alone.write_text(json.dumps(config))
+        days = [time.strftime("%Y-%m-%d", time.gmtime(time.time() + shift)) for shift in (-DAY_S, 2 * DAY_S)]
+        for path, config_file in zip(made, (self._front.config_file, alone), strict=True):
+            words = ["export", "-c", str(config_file), "--from", days[0], "--to", days[1], "--out", str(path)]
+            subprocess.run(
+                [sys.executable, "-m", "gateway.cli", *words], cwd=ROOT, check=True, capture_output=True
+            )
+        return list(made)
 
 
 def calls(writers: list[Writer]) -> list[Line]:
