@@ -25,7 +25,7 @@ from backends.health import Health, State
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
-from gateway import errors, openai_api, paths, plain, pricing_config, rounds
+from gateway import digested, errors, openai_api, paths, plain, pricing_config, rounds
 from gateway.audit_api import AuditApi
 from gateway.auth import Keys
 from gateway.books import PAGES, Books
@@ -43,6 +43,7 @@ from gateway.queueing import Seats, share
 from gateway.relay import Services
 from gateway.routing import Target
 from gateway.targets import ServedModel, Targets, Tier
+from metering.digests import TenantKeys
 from metering.logs import log
 from metering.pricing import Unpriced, explain
 from metering.record import Host, Identity
@@ -175,7 +176,11 @@ async def _open(
     stack.callback(audit.tell_refused)
     for app in (main, ops_app):
         app.router.routes += audit.routes()
+    tenant_keys = TenantKeys(pathlib.Path(config.state_dir), cfg.with_digests(config))
+    tenant_keys.refresh()
     door.api = _open_faces(config, services, targets, gauges, main, ops_app)
+    if tenant_keys.wanted:
+        door.api.new_relay = digested.maker(tenant_keys)
     for one in doors:
         one.exceeded = books.exceeded
     await _probe_all(registry, stack)
@@ -186,6 +191,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
         rounds.every(rounds.SLOW_SWEEP_S, books.look_at_keys),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
+        rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.drain(worker.stopping, services, config.drain_s),
         rounds.keep_open(books, failed, opened, worker.dead, worker.ready),
         *(registry.watch(entry) for entry in entries),

@@ -1,4 +1,4 @@
-"""`weighbridge audit …`: for who looks at the journal. They read; no gateway need run."""
+"""`weighbridge audit …`: for who looks at the journal. No gateway need run; all but `forget` only read."""
 
 import argparse
 import pathlib
@@ -19,7 +19,9 @@ from gateway.commands import (
     say_broken,
     write,
 )
+from gateway.config_load import Place
 from metering.chain import Broken
+from metering.digests import DigestKey
 
 
 def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -63,6 +65,15 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         help="a vkey, or a file of them; no other key counts",
     )
     command.add_argument("--json", action="store_true", help="the same as data, with times as strings")
+
+    command = add(audit, "digest", digest)
+    command.add_argument("--tenant", metavar="T", required=True, help="with whose key")
+    command.add_argument("file", metavar="FILE", type=pathlib.Path, help="a prompt or an answer; -: stdin")
+    add_place(command)
+
+    command = add(audit, "forget", forget)
+    command.add_argument("--tenant", metavar="T", required=True, help="whose key")
+    add_place(command)
 
 
 def show(args: argparse.Namespace) -> int:
@@ -119,3 +130,40 @@ def verify(args: argparse.Namespace) -> int:
     sys.stdout.write(as_json(report).decode() + "\n" if args.json else page(report))
     exits = {Verdict.WHOLE: EXIT_OK, Verdict.TAMPERED: EXIT_FAILED, Verdict.INCOMPLETE: EXIT_INCOMPLETE}
     return exits[report.verdict]
+
+
+def digest(args: argparse.Namespace) -> int:
+    """Compute the digest of a prompt or an answer with a tenant's key, to be compared with a record's."""
+    key = _tenant_key(commands.place(args), args.tenant)
+    stdin = args.file == pathlib.Path("-")
+    data = sys.stdin.buffer.read() if stdin else args.file.read_bytes()
+    sys.stdout.write(f"digest: {key.of(data)}\nkey: {key.id}\n")
+    return EXIT_OK
+
+
+def forget(args: argparse.Namespace) -> int:
+    """Delete a tenant's key of digests: those in its records then say nothing to anybody, for ever."""
+    from metering import digests, event_journal, events
+
+    where = commands.place(args)
+    key = _tenant_key(where, args.tenant)
+    told = events.forgotten(actor=event_journal.user(), tenant=args.tenant, key=key.id)
+    commands.tell(where, "audit forget", told)
+    digests.forget(pathlib.Path(where.state_dir), args.tenant)
+    say(
+        f"the key {key.id} of {args.tenant} is deleted; if digests stay switched on, the next start makes another"
+    )
+    return EXIT_OK
+
+
+def _tenant_key(where: Place, tenant: str) -> DigestKey:
+    """Raises CommandError: there is none."""
+    from metering import digests
+
+    commands.check_tenant(tenant)
+    key = digests.load(pathlib.Path(where.state_dir), tenant)
+    if key is None:
+        raise CommandError(
+            f"{tenant} has no key of digests in {where.state_dir}: it never had one, or it was deleted"
+        )
+    return key

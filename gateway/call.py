@@ -721,6 +721,12 @@ class Call:
         """The `admitted` line."""
         return self._tally.admitted(seq, prev)
 
+    @property
+    def tail(self) -> bytes:
+        """The last bytes of the answer's body, which leave once its record is written; none to a client that left."""
+        assert self._result is not None
+        return b"" if self._gone else self._result.tail
+
     def record(self, seq: int, prev: str, now_ns: int) -> CallRecord:
         """The fact of the call, as it stands at the flush: a client that has left by now saw no end."""
         result = self._result

@@ -4,11 +4,9 @@ import argparse
 import importlib.metadata
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 
-from backends.model import NAME_PATTERN
 from gateway import audit_commands, config_load, control_command
 from gateway.commands import (
     EXIT_FAILED,
@@ -18,6 +16,7 @@ from gateway.commands import (
     CommandError,
     add,
     add_place,
+    check_tenant,
     count,
     flags,
     place,
@@ -83,9 +82,7 @@ def key_new(args: argparse.Namespace) -> int:
     from gateway.auth import hash_of
     from gateway.keys import new_key
 
-    if not re.match(NAME_PATTERN, args.tenant):
-        rule = "lower-case letters, digits, '.', '_' and '-', at most 63, a letter or digit first"
-        raise CommandError(f"{args.tenant!r} is no name of a tenant: {rule}", EXIT_USAGE)
+    check_tenant(args.tenant)
     key = new_key()
     print(f"key: {key}")
     print(f"hash: {hash_of(key)}")

@@ -3,10 +3,12 @@
 import argparse
 import os
 import pathlib
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 
+from backends.model import NAME_PATTERN
 from gateway import config_load, outfile
 from gateway.config_load import DEFAULT_FILE, Flags, Place
 from metering.chain import Broken
@@ -86,6 +88,13 @@ def tell(where: Place, command: str, *happenings: Happening) -> None:
 def flags(args: argparse.Namespace) -> Flags:
     """Flags that stand for keys of the configuration."""
     return Flags(port=getattr(args, "port", None), state_dir=args.state_dir)
+
+
+def check_tenant(name: str) -> None:
+    """Raises CommandError: this is no name of a tenant."""
+    if not re.match(NAME_PATTERN, name):
+        rule = "lower-case letters, digits, '.', '_' and '-', at most 63, a letter or digit first"
+        raise CommandError(f"{name!r} is no name of a tenant: {rule}", EXIT_USAGE)
 
 
 def count(text: str) -> int:

@@ -130,12 +130,16 @@ class Key(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Tenant(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is billed. projects: the first one is the project of its calls. tags: copied into each record."""
+    """Who is billed. projects: the first one is the project of its calls. tags: copied into each record.
+
+    digests: records have keyed digests of prompt and answer.
+    """
 
     name: Name
     projects: tuple[Name, ...] = ()
     tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=16)] = msgspec.field(default_factory=dict)
     keys: tuple[Key, ...] = ()
+    digests: bool = False
 
 
 class Tier(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,6 +210,11 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]
     prices: tuple[PriceEntry, ...] = ()
+
+
+def with_digests(config: Config) -> list[str]:
+    """Names of the tenants whose records have digests."""
+    return [tenant.name for tenant in config.tenants if tenant.digests]
 
 
 def to_json(config: Config) -> bytes:

@@ -173,6 +173,9 @@ def _wrong(value: Any, type_: inspect.Type) -> str | None:
             if value not in type_.values:
                 options = [str(option) for option in type_.values]
                 return f"must be one of {', '.join(options)}{did_you_mean(str(value), options)}"
+        case inspect.BoolType():
+            if type(value) is not bool:
+                return "must be true or false"
         case inspect.IntType():
             if type(value) is not int:
                 return "must be a whole number"
@@ -217,6 +220,8 @@ def _empty(type_: inspect.Type) -> Any:
             return ()
         case inspect.IntType() | inspect.FloatType():
             return 1
+        case inspect.BoolType():
+            return False
         case _:
             return ""
 

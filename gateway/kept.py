@@ -98,7 +98,7 @@ class KeptResponses:
             body=b"",
             ask=None,
         )
-        return Relay(services, Call(facts, plan, served.limits), request, client)
+        return self._api.new_relay(services, Call(facts, plan, served.limits), request, client)
 
 
 def _check_query(query: bytes) -> None:

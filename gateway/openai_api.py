@@ -29,7 +29,7 @@ from gateway.events import Headers
 from gateway.forms import FormAsk, read_form_ask
 from gateway.operations import ALL_OPERATIONS, Operation
 from gateway.plain import PlainClient, read_body
-from gateway.relay import Client, Relay, Services
+from gateway.relay import Client, NewRelay, Relay, Services
 from gateway.routing import TOO_LONG
 from gateway.tally import Facts
 from gateway.targets import ServedModel, Targets
@@ -48,6 +48,7 @@ class OpenAIApi:
     """What the OpenAI face needs of the worker.
 
     models: by id and by alias. created_s: when this worker started, in seconds since 1970.
+    new_relay: what carries a call, whichever operation it is of.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class OpenAIApi:
         bounds: Bounds,
     ) -> None:
         self.body_bytes_max = bounds.body_bytes_max
+        self.new_relay: NewRelay = Relay
         self._buffer_bytes_max = bounds.buffer_bytes_max
         self._patience = Patience.of(bounds)
         self._services = services
@@ -190,7 +192,7 @@ class OpenAIApi:
             body=body,
             ask=ask,
         )
-        return Relay(services, Call(facts, plan, served.limits), request, client)
+        return self.new_relay(services, Call(facts, plan, served.limits), request, client)
 
     def _holder(self, ask: Ask | FormAsk, tenant: str, served: ServedModel) -> str | None:
         """The backend that holds the response which is to be continued; None: there is none to continue.

@@ -285,6 +285,10 @@ class Relay:
         self._ticket.granted = _over
 
 
+NewRelay = Callable[[Services, Call, Request, Client], Relay]
+"""Makes a call that is to be carried; it is not started yet."""
+
+
 def _over(_backend: str) -> None:
     raise AssertionError("a seat was granted to a call that is over")
 

@@ -26,14 +26,14 @@ import msgspec
 
 from gateway import logs
 from gateway.caretaker import Caretaker
-from gateway.config import Config, Redis, host_and_port, to_json
+from gateway.config import Config, Redis, host_and_port, to_json, with_digests
 from gateway.config_load import redis_url
 from gateway.control import Behind, ControlError, Ready
 from gateway.desk import Desk
 from gateway.signals import ENDING, Signals
 from gateway.sockets import Address, Port
 from gateway.workplaces import WORKER, Ports, Workplace
-from metering import event_journal
+from metering import digests, event_journal
 from metering.embedded import Embedded, EmbeddedError
 from metering.keys import Keys
 from metering.logs import log
@@ -112,6 +112,7 @@ def _run(
     resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
     try:
         caretaker.tidy()
+        digests.ensure(state_dir, with_digests(config))
         workplaces = [
             Workplace(index, config.workers, Ports(main, ops), worker, resolved)
             for index in range(config.workers)

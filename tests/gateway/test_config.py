@@ -781,3 +781,20 @@ def test_the_profile_for_high_risk_keeps_logs_for_six_months(tmp_path: pathlib.P
     assert load(tmp_path, GOOD + "\nprofile: eu-high-risk\n").retention_days == 400
     (told,) = mistakes(tmp_path, GOOD + "\nprofile: eu-high-risk\nretention_days: 182\n")
     assert told.startswith("w.yaml:31: retention_days: must be at least 183 with the profile eu-high-risk")
+
+
+@pytest.mark.parametrize(("text", "on"), [("true", True), ("false", False)])
+def test_a_switch(tmp_path: pathlib.Path, text: str, on: bool) -> None:
+    found = load(tmp_path, changed("    projects", f"    digests: {text}\n    projects"))
+    assert found.tenants[0].digests is on
+    assert config.with_digests(found) == (["acme"] if on else [])
+
+
+@pytest.mark.parametrize("text", ["yes", "1", '"true"', "on", "[]"])
+def test_what_is_no_switch(tmp_path: pathlib.Path, text: str) -> None:
+    with pytest.raises(ConfigErrors, match=r"tenants\[0\]\.digests: must be true or false"):
+        load(tmp_path, changed("    projects", f"    digests: {text}\n    projects"))
+
+
+def test_a_switch_from_the_environment(tmp_path: pathlib.Path) -> None:
+    assert load(tmp_path, GOOD, env={"WEIGHBRIDGE_TENANTS__0__DIGESTS": "true"}).tenants[0].digests

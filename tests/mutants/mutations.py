@@ -223,6 +223,22 @@ def fault_with_a_secret() -> None:
     Upstream.send = send_or_fail
 
 
+def digest_unkeyed() -> None:
+    """A digest of prompts that anybody can try out."""
+    import hashlib
+
+    from metering.digests import DigestKey
+
+    DigestKey.of = lambda _key, data: f"hmac-sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def digest_without_the_end() -> None:
+    """The digest of an answer is of what has left when its record is made."""
+    from gateway.call import Call
+
+    Call.tail = b""
+
+
 def look_not_told() -> None:
     """What is read of the audit face is told after its answer has left, or not at all."""
     from gateway.audit_api import AuditApi
@@ -276,6 +292,8 @@ MUTATIONS = {
         slow_rounds,
         bodies_logged,
         fault_with_a_secret,
+        digest_unkeyed,
+        digest_without_the_end,
         look_not_told,
         scope_not_checked,
     )
