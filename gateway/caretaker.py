@@ -5,7 +5,7 @@
 In a thread of the supervisor, never on a worker's loop. It goes round each 30 s, at once when it is
 poked (a worker died, or saw a mark fall behind), when it has a new connection to the store, which
 may be another store, or one that lost its last seconds, and when the store has begun a new epoch.
-It registers the writers of this gateway, and says which tenants are ready (metering/register.py).
+It registers the writers of this gateway, and says which tenants are ready (metering/upkeep.py).
 """
 
 import asyncio
@@ -13,25 +13,19 @@ import logging
 import pathlib
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from metering import gone, journal
 from metering.chain import Broken
 from metering.endnotes import Ends
-from metering.epochs import NO_EPOCH, Writer
-from metering.folder import Folder
-from metering.journal import Directory
 from metering.keys import Keys
-from metering.ledger import hour_text
 from metering.logs import log
 from metering.notary import SigningKey
-from metering.register import Register
 from metering.store import Store, StoreUnavailable
+from metering.upkeep import Upkeep
 
 ROUND_S = 30.0
 PING_S = 1.0
-EPOCHS_MAX = 5
-"""Epochs in one round; a second one comes with a tenant that is found in a journal only, or with a loss meanwhile."""
 
 logger = logging.getLogger("weighbridge.caretaker")
 
@@ -56,14 +50,11 @@ class Caretaker:
         self._keys = keys
         self._ends = Ends(self._journals)
         self._pages = state_dir / "pages"
-        self._tenants = frozenset(tenants)
         self._store = Store(redis_url)
-        self._folder = Folder(self._store)
-        self._register = Register(self._store, host=host)
+        self._upkeep = Upkeep(self._store, tenants=tenants, host=host)
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
         self._poked = threading.Event()
-        self._lost = False  # a worker saw that the store has lost records
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="caretaker", daemon=True)
 
@@ -99,7 +90,7 @@ class Caretaker:
 
     def behind(self) -> None:
         """Go round at once: the store has lost records, so this is another life of it."""
-        self._lost = True
+        self._upkeep.lost = True
         self.poke()
 
     def close(self, wait_s: float) -> None:
@@ -140,63 +131,28 @@ class Caretaker:
 
     async def _is_due(self) -> bool:
         """Has the store a new connection, or a new epoch? In between, see whether others have made tenants ready."""
+        register = self._upkeep.register
         try:
             await self._store.ping()
             epoch = await self._store.epoch()
-            if self._register.unready and epoch == self._register.epoch:
-                await self._register.settle(self._all_tenants())
+            if register.unready and epoch == register.epoch:
+                await self._upkeep.settle()
         except StoreUnavailable as error:
             self._unavailable(error)
             return False
         self._reachable = True
-        return self._store.connections != self._folded or epoch != self._register.epoch
-
-    def _all_tenants(self) -> frozenset[str]:
-        return self._tenants.union(*(learnt.lasts for learnt in self._folder.learnt.values()))
+        return self._store.connections != self._folded or epoch != register.epoch
 
     async def _fold(self) -> None:
         self._folded, connection = None, self._store.connections
-        directories = journal.directories(self._journals)
         try:
-            if await self._fold_in_an_epoch(directories):
-                await self._register.state(self._stated(directories))
-                await self._register.settle(self._all_tenants())
+            await self._upkeep.round(journal.directories(self._journals))
         except StoreUnavailable as error:
             self._unavailable(error)
         except OSError as error:
             log(logger, logging.ERROR, "dead journals cannot be read", error=error.strerror)
         else:
             self._folded = connection
-
-    async def _fold_in_an_epoch(self, directories: Sequence[Directory]) -> bool:
-        """Fold what can be folded. True: from beginning to end in one epoch, with all tenants that there are in it."""
-        for _ in range(EPOCHS_MAX):
-            before, tenants = self._register.epoch, self._all_tenants()
-            lost, self._lost = self._lost, False
-            epoch = await self._register.begin(tenants, lost=lost)
-            if epoch != before:
-                self._folder.begin_epoch()
-            await self._folder.fold(directories)
-            self._lost |= self._folder.fell or (lost and epoch == NO_EPOCH)
-            if epoch != NO_EPOCH and not self._lost and self._all_tenants() == tenants:
-                return True
-        return False
-
-    def _stated(self, directories: Sequence[Directory]) -> dict[str, Writer]:
-        """The writers of this gateway: complete ones as they are folded; of the others each states its own."""
-        stated = {}
-        for directory in directories:
-            learnt = self._folder.learnt.get(directory.writer)
-            stated[directory.writer] = (
-                self._register.open()
-                if learnt is None
-                else self._register.closed(
-                    seq=learnt.last_seq,
-                    hour=hour_text(learnt.last_hour) if learnt.lasts else "",
-                    behind={tenant for tenant, writer in self._folder.left if writer == directory.writer},
-                )
-            )
-        return stated
 
     def _unavailable(self, error: StoreUnavailable) -> None:
         if self._reachable:

@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from gateway import audit_commands, config_load, control_command
+from gateway import audit_commands, config_load, control_command, ledger_commands
 from gateway.commands import (
     EXIT_FAILED,
     EXIT_OK,
@@ -168,6 +168,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--out", metavar="FILE", type=pathlib.Path, help="written whole or not at all")
     add_place(command)
 
+    ledger_commands.add_to(commands)
     control_command.add_to(commands)
     audit_commands.add_to(commands)
     return top

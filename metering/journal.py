@@ -338,18 +338,22 @@ def salvage_dead(root: pathlib.Path) -> list[Salvaged]:
     Dead: its lock is free, it has no salvage.jsonl, and its last line is no `stop`.
     Raises OSError; directories before that one are closed.
     """
-    closed = []
-    for directory in directories(root):
-        if directory.closed_by_salvage:
-            continue
-        with lock_if_free(directory.path / LOCK) as locked:
-            if locked:
-                (directory.path / ballast.NAME).unlink(
-                    missing_ok=True
-                )  # room, if there is none, for the salvage
-            if locked and not directory.complete:
-                closed.append(_close(directory))
-    return closed
+    closed = (close_dead(directory) for directory in directories(root))
+    return [one for one in closed if one is not None]
+
+
+def close_dead(directory: Directory) -> Salvaged | None:
+    """Close a directory if its writer is dead (see `salvage_dead`); None: it lives, or it is closed already.
+
+    Only on the host that it lived on does its lock tell. Raises OSError.
+    """
+    if directory.closed_by_salvage:
+        return None
+    with lock_if_free(directory.path / LOCK) as locked:
+        if not locked:
+            return None
+        (directory.path / ballast.NAME).unlink(missing_ok=True)  # room, if there is none, for the salvage
+        return None if directory.complete else _close(directory)
 
 
 def _close(directory: Directory) -> Salvaged:

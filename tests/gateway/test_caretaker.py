@@ -48,7 +48,7 @@ def test_a_fault_in_one_round_is_logged_and_the_next_one_comes(
 ) -> None:
     keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store", signing.keys(tmp_path))
     register = FaultyRegister()
-    monkeypatch.setattr(keeper, "_register", register)
+    monkeypatch.setattr(keeper._upkeep, "register", register)
     keeper.start()
     try:
         eventually(lambda: register.rounds == 1)

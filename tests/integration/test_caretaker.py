@@ -142,7 +142,7 @@ def test_tenants_are_ready_once_all_is_folded_in_each_life_of_the_store(
             {"epoch": before, "host": "h2", "seen_ns": 1, "seq": 5, "state": "open"}
         ))  # fmt: skip
         caretaker.poke()
-        eventually(lambda: "wgone" in caretaker._register._writers)
+        eventually(lambda: "wgone" in caretaker._upkeep.register._writers)
         connection.ask("FLUSHALL")
         eventually(lambda: is_level(tmp_path, store))
         eventually(lambda: "wgone" in connection.hash("wb:1:writers"))

@@ -1,0 +1,222 @@
+"""`weighbridge ledger …`: fold journals by hand, make the ledger anew, and see how it stands."""
+
+import argparse
+import asyncio
+import pathlib
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gateway import config_check, config_load
+from gateway.commands import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandError,
+    add,
+    add_place,
+    journal_root,
+    place,
+    say,
+)
+
+if TYPE_CHECKING:
+    from metering.journal import Directory
+    from metering.ledger_status import Status
+    from metering.store import Store
+
+T = TypeVar("T")
+
+ROUNDS_MAX = 10
+"""Of a command; a further one is needed only where the store loses its records meanwhile."""
+
+
+def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The commands and their flags."""
+    ledger = top.add_parser("ledger", help="The ledger in its store").add_subparsers(
+        required=True, metavar="command"
+    )
+    command = add(ledger, "fold", fold)
+    command.add_argument(
+        "paths",
+        metavar="DIR",
+        type=pathlib.Path,
+        nargs="+",
+        help="a state directory, its journal/, or a writer's",
+    )
+    command.add_argument(
+        "--writer-is-dead",
+        metavar="W",
+        action="append",
+        default=[],
+        help="close this writer's journal first: it lived on another host, and does no more",
+    )
+    _add_store(command)
+
+    command = add(ledger, "rebuild", rebuild)
+    command.add_argument("--tenant", metavar="T", help="delete all that the ledger has of T first")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    _add_store(command)
+
+    command = add(ledger, "status", status)
+    command.add_argument("--json", action="store_true", help="as one object")
+    _add_store(command)
+
+
+def _add_store(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--redis", metavar="URL", help="the ledger's store (default: that of the configuration)"
+    )
+    add_place(command)
+
+
+def fold(args: argparse.Namespace) -> int:
+    """Fold journals into the ledger: those of another host, or copies. A second time changes nothing."""
+    from metering import verify
+
+    try:
+        directories = verify.find(args.paths).directories
+    except verify.VerifyError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    ready, open_ = _close_dead(directories, frozenset(args.writer_is_dead))
+    code = _with_store(args, lambda store: _upkeep(store, ready))
+    return EXIT_FAILED if open_ else code
+
+
+def _close_dead(directories: Sequence["Directory"], dead: frozenset[str]) -> tuple[list["Directory"], bool]:
+    """Complete journals, those among them that were said to be dead and are closed now; were there others?"""
+    from metering import journal
+
+    if unknown := dead - {one.writer for one in directories}:
+        raise CommandError(f"there is no journal of {', '.join(sorted(unknown))} there", EXIT_USAGE)
+    complete, others = [], False
+    for one in directories:
+        if not one.complete and one.writer in dead:
+            closed = journal.close_dead(one)
+            if closed is not None:
+                say(f"closed the journal of {one.writer}: {closed.lost} calls were lost with it")
+        if one.complete:
+            complete.append(one)
+            continue
+        others = True
+        reason = (
+            "its writer holds its lock: it lives on this host"
+            if one.writer in dead
+            else f"its writer may live on another host; if it does not: --writer-is-dead {one.writer}"
+        )
+        say(f"not folded: the journal in {one.path} is not closed, and {reason}")
+    return complete, others
+
+
+async def _upkeep(store: "Store", directories: Sequence["Directory"], *, anew: bool = False) -> int:
+    """Fold, state, and say what is left."""
+    from metering.upkeep import Upkeep
+
+    upkeep = Upkeep(store, tenants=(), host=socket.gethostname())
+    done = False
+    for _ in range(ROUNDS_MAX):
+        done = await upkeep.round(directories)
+        if done and anew:
+            upkeep.lost, anew, done = True, False, False  # of this epoch nobody's word holds any more
+        if done:
+            break
+    records = sum(len(learnt.lasts) for learnt in upkeep.folder.learnt.values())
+    say(
+        f"folded {len(upkeep.folder.learnt)} journals with {records} streams; epoch {upkeep.register.epoch or 'none'}"
+    )
+    for stop in upkeep.folder.stopped.values():
+        say(
+            f"{stop.reason}: {stop.tenant} of {stop.writer} is stopped at {stop.where}; see the ledger's page"
+        )
+    if not done:
+        say("the store lost records again and again; it was left")
+    return EXIT_OK if done and not upkeep.folder.left else EXIT_FAILED
+
+
+def rebuild(args: argparse.Namespace) -> int:
+    """Fold every journal that can be read into the ledger, in a new epoch; what it has already is left as it is."""
+    from metering.journal import directories
+
+    root = journal_root(args)
+    if args.tenant is not None and not args.yes:
+        _ask(f"delete all that the ledger has of {args.tenant}, and make it again from the journals here?")
+
+    async def run(store: "Store") -> int:
+        if args.tenant is not None:
+            say(f"deleted {await store.drop_tenant(args.tenant)} keys of {args.tenant}")
+        complete = [one for one in directories(root) if one.complete]
+        return await _upkeep(store, complete, anew=True)
+
+    return _with_store(args, run)
+
+
+def _ask(question: str) -> None:
+    """Raises CommandError unless the answer is yes."""
+    if not sys.stdin.isatty():
+        raise CommandError(f"{question} --yes says so without being asked", EXIT_USAGE)
+    sys.stderr.write(f"weighbridge: {question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was done")
+
+
+def status(args: argparse.Namespace) -> int:
+    """Show how the ledger stands: epoch, tenants, writers, what it lacks of the journals here. Status 1: not sound."""
+    from metering import ledger_status
+    from metering.journal import directories
+
+    root = journal_root(args)
+    found = _with_store(args, lambda store: ledger_status.look(store, directories(root), ()))
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n" if args.json else as_text(found))
+    return EXIT_OK if found.sound else EXIT_FAILED
+
+
+def as_text(found: "Status") -> str:
+    """For a person: a line for each tenant, each writer that needs somebody, each stream that is behind."""
+    lines = [f"epoch {found.epoch or 'none'}  eviction {found.eviction or 'not told'}"]
+    for tenant in found.tenants:
+        why = f"  waits for {', '.join(tenant.unfolded)}" if tenant.unfolded else ""
+        floor = f"  floor {tenant.floor}" if tenant.floor else ""
+        lines.append(f"tenant {tenant.tenant}  {'ready' if tenant.ready else 'not ready'}{floor}{why}")
+    for writer in found.writers:
+        state = (
+            writer.state
+            if writer.folded or writer.state == "gone"
+            else f"{writer.state}, not folded in this epoch"
+        )
+        place_ = "here" if writer.here else f"on {writer.host or 'no host'}"
+        behind = f"  behind: {', '.join(writer.behind)}" if writer.behind else ""
+        lines.append(f"writer {writer.writer}  {place_}  {state}  seq {writer.seq}{behind}")
+    for stream in found.streams:
+        reason = f"{stream.reason} at" if stream.reason else "mark"
+        lines.append(
+            f"stream {stream.tenant} of {stream.writer}  lag {stream.lag_records} records  {reason} {stream.mark}"
+        )
+    return "".join(line + "\n" for line in lines)
+
+
+def _with_store(args: argparse.Namespace, run: Callable[["Store"], Awaitable[T]]) -> T:
+    """Run with the store that the flags, or the configuration, lead to. Raises CommandError."""
+    from metering.embedded import running_url
+    from metering.store import Store, StoreUnavailable
+
+    where = place(args)
+    if args.redis is not None and (wrong := config_check.wrong_redis_url(args.redis)):
+        raise CommandError(f"--redis {wrong}", EXIT_USAGE)
+    url = args.redis or config_load.redis_url(where.redis) or running_url(pathlib.Path(where.state_dir))
+    if url is None:
+        raise CommandError(
+            "the embedded store is not running: start the gateway, or name a store with --redis"
+        )
+
+    async def opened() -> T:
+        async with Store(url) as store:
+            return await run(store)
+
+    try:
+        return asyncio.run(opened())
+    except StoreUnavailable as error:
+        raise CommandError(f"the store cannot be reached: {error.reason}") from error

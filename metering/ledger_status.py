@@ -1,0 +1,153 @@
+"""How a ledger stands: its epoch, its tenants, its writers, and what it lacks of the journals that are here.
+
+Reads only. A live journal is read as far as it is written, so its newest records count as lag.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from metering import epochs
+from metering.epochs import Meta, Writer
+from metering.folder import Directory
+from metering.ledger import START, Mark, Refused, mark
+from metering.store import EVICTION_WANTED, Store
+
+
+class TenantStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """unfolded: the writers that keep it from being ready, by name."""
+
+    tenant: str
+    ready: bool
+    unfolded: tuple[str, ...]
+    epoch: str
+    floor: str
+
+
+class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """here: its journal is among those that were read. folded: in this epoch, all but `behind`."""
+
+    writer: str
+    host: str
+    state: str
+    here: bool
+    folded: bool
+    behind: tuple[str, ...]
+    seq: int
+
+
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's records of one journal that is here, where the ledger has not all of them, or something else.
+
+    lag_records: after the mark; reason: why it can't go on (FORK, ARCHIVED, FORM, TYPE); "" if it will.
+    """
+
+    tenant: str
+    writer: str
+    lag_records: int
+    mark: str
+    reason: str
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """eviction: the store's maxmemory-policy; None where it may not be asked."""
+
+    epoch: str
+    eviction: str | None
+    tenants: tuple[TenantStatus, ...]
+    writers: tuple[WriterStatus, ...]
+    streams: tuple[StreamStatus, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Is every tenant ready, nothing stopped, and nothing evicted?"""
+        return (
+            all(tenant.ready for tenant in self.tenants)
+            and not any(stream.reason for stream in self.streams)
+            and self.eviction in (None, EVICTION_WANTED)
+        )
+
+
+async def look(store: Store, directories: Sequence[Directory], tenants: Collection[str]) -> Status:
+    """tenants: to be shown though neither store nor journals may know them. Raises StoreUnavailable, OSError."""
+    streams: list[StreamStatus] = []
+    known = set(tenants) | set(await store.tenants())
+    for directory in directories:
+        met = await asyncio.to_thread(_tenants_of, directory)
+        known |= met
+        if met:
+            marks = await store.marks({tenant: [directory.writer] for tenant in sorted(met)})
+            found = {tenant: at for (tenant, _), at in marks.items()}
+            streams += await asyncio.to_thread(_compare, directory, found)
+    epoch = await store.epoch()
+    metas = await store.metas(sorted(known))
+    writers = await store.writers()
+    here = {directory.writer for directory in directories}
+    return Status(
+        epoch=epoch,
+        eviction=await store.eviction(),
+        tenants=tuple(_tenant(name, epoch, metas.get(name, Meta()), writers) for name in sorted(known)),
+        writers=tuple(
+            WriterStatus(
+                writer=name,
+                host=one.host,
+                state=one.state,
+                here=name in here,
+                folded=one.epoch == epoch,
+                behind=one.behind,
+                seq=one.seq,
+            )
+            for name, one in sorted(writers.items())
+        ),
+        streams=tuple(streams),
+    )
+
+
+def _tenant(name: str, epoch: str, meta: Meta, writers: dict[str, Writer]) -> TenantStatus:
+    return TenantStatus(
+        tenant=name,
+        ready=epochs.is_ready(epoch, meta),
+        unfolded=tuple(epochs.unfolded(epoch, writers, name)),
+        epoch=meta.epoch,
+        floor=meta.floor,
+    )
+
+
+def _tenants_of(directory: Directory) -> set[str]:
+    return {record.tenant for record, _, _ in directory.billed() if record.tenant is not None}
+
+
+def _compare(directory: Directory, marks: dict[str, Mark | Refused]) -> Iterable[StreamStatus]:
+    """Where each tenant's mark is in this directory; those that are at its end are left out."""
+    after = dict.fromkeys(marks, 0)
+    met = {tenant for tenant, at in marks.items() if at == START}
+    for record, seq, leaf in directory.billed():
+        at = marks.get(record.tenant or "")
+        if record.tenant is None or not isinstance(at, Mark):
+            continue
+        if seq > at.seq:
+            after[record.tenant] += 1
+        elif mark(seq, leaf) == at:
+            met.add(record.tenant)
+    found = []
+    for tenant, at in sorted(marks.items()):
+        reason = ""
+        if isinstance(at, Refused):
+            reason = at.reason
+        elif at.seq < directory.starts_after:
+            reason = "ARCHIVED"
+        elif tenant not in met and at.seq != directory.starts_after:
+            reason = "FORK"
+        if reason or after[tenant]:
+            where = at.where if isinstance(at, Refused) else str(at)
+            found.append(
+                StreamStatus(
+                    tenant=tenant,
+                    writer=directory.writer,
+                    lag_records=after[tenant],
+                    mark=where,
+                    reason=reason,
+                )
+            )
+    return found

@@ -1,0 +1,189 @@
+"""`weighbridge ledger …` on real stores and real journals."""
+
+import contextlib
+import json
+import pathlib
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gateway import cli
+from metering.embedded import Embedded
+from metering.journal import Directory, directories, new_writer_id
+from tests.oracle import journal, ledger
+from tests.oracle.resp import Connection
+from tests.support import journals
+
+pytestmark = pytest.mark.integration
+
+TENANTS = ("acme", "globex", "initech")
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Iterator[Embedded]:
+    with contextlib.closing(Embedded.start(tmp_path / "store")) as running:
+        yield running
+
+
+def write(
+    root: pathlib.Path, rng: random.Random, *, end: journals.Make | None, calls: int = 30
+) -> pathlib.Path:
+    """A writer's directory; end: its last line, None: it was killed with a call open."""
+    made = [
+        journals.call(str(number), tenant=rng.choice(TENANTS), cost_pusd=rng.randrange(10**9))
+        for number in range(calls)
+    ]
+    makes = [journals.start(), *made, end or journals.admitted("open", tenant="acme")]
+    return journals.write_directory(root, makes, writer=new_writer_id(rng.randbytes(10)), per_segment=10)
+
+
+def run(*words: object, store: Embedded) -> int:
+    return cli.main(["ledger", *map(str, words), "--redis", store.url])
+
+
+def difference(store: Embedded, *roots: pathlib.Path) -> list[object]:
+    """What the store has and the journals have not, or the other way round, by the tests' own reading."""
+    writers = [writer for root in roots for writer in journal.read(root)]
+    with Connection(store.url) as connection:
+        return ledger.check(ledger.recompute(writers), ledger.read(connection))
+
+
+def test_journals_of_anywhere_are_folded_once(tmp_path: pathlib.Path, store: Embedded) -> None:
+    rng = random.Random(1)
+    here, there = tmp_path / "here", tmp_path / "there" / "journal"
+    one = write(here, rng, end=journals.stop())
+    write(there, rng, end=journals.stop())
+    assert run("fold", one, there.parent, store=store) == 0
+    assert difference(store, here, there) == []
+    shutil.copytree(here, tmp_path / "copy")
+    assert run("fold", tmp_path / "copy", here, store=store) == 0
+    assert difference(store, here, there) == []
+    with Connection(store.url) as connection:
+        epoch = connection.ask("GET", "wb:1:epoch")
+        assert {json.loads(text)["epoch"] for text in connection.hash("wb:1:writers").values()} == {epoch}
+
+
+def test_a_journal_that_is_not_closed_is_left_until_its_writer_is_said_to_be_dead(
+    tmp_path: pathlib.Path, store: Embedded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "journal"
+    path = write(root, random.Random(2), end=None)
+    assert run("fold", root, store=store) == 1
+    assert f"--writer-is-dead {path.name}" in capsys.readouterr().err
+    assert not Directory(path).closed_by_salvage
+    assert run("fold", root, "--writer-is-dead", path.name, store=store) == 0
+    assert "1 calls were lost with it" in capsys.readouterr().err
+    assert Directory(path).closed_by_salvage
+    assert difference(store, root) == []
+    assert run("fold", root, "--writer-is-dead", "wnobody", store=store) == 2
+
+
+def test_a_copy_that_was_closed_elsewhere_is_named(
+    tmp_path: pathlib.Path, store: Embedded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    makes = [journals.start(), journals.call("1"), journals.admitted("open")]
+    for name, more in (("a", [journals.call("open"), journals.stop()]), ("b", [])):
+        journals.write_directory(tmp_path / name, [*makes, *more])
+    assert run("fold", tmp_path / "a", store=store) == 0
+    assert run("fold", tmp_path / "b", "--writer-is-dead", journals.WRITER, store=store) == 1
+    assert f"FORK: acme of {journals.WRITER} is stopped at 4:" in capsys.readouterr().err
+    assert difference(store, tmp_path / "a") == []
+
+
+def test_folders_of_the_same_journals_at_the_same_time(tmp_path: pathlib.Path, store: Embedded) -> None:
+    rng, root = random.Random(3), tmp_path / "journal"
+    for _ in range(3):
+        write(root, rng, end=journals.stop(), calls=300)
+    codes: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: codes.append(run("fold", root, store=store))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert codes == [0, 0, 0]
+    assert difference(store, root) == []
+
+
+@pytest.fixture
+def state(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A state directory with two journals."""
+    rng = random.Random(4)
+    for _ in range(2):
+        write(tmp_path / "state" / "journal", rng, end=journals.stop())
+    return tmp_path / "state"
+
+
+def test_a_ledger_is_made_anew(
+    tmp_path: pathlib.Path, state: pathlib.Path, store: Embedded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("rebuild", "--state-dir", state, store=store) == 0
+    assert difference(store, state / "journal") == []
+    with Connection(store.url) as connection:
+        before = connection.ask("GET", "wb:1:epoch")
+        (hour,) = {key[-10:] for key in connection.keys("wb:1:{acme}:h:*")}
+        connection.ask(
+            "HINCRBY", f"wb:1:{{acme}}:h:{hour}", "web|llama|inf2|cost_pusd", "7"
+        )  # somebody's mistake
+        assert run("rebuild", "--state-dir", state, store=store) == 0
+        assert len(difference(store, state / "journal")) == 1  # what is there is left
+        assert (
+            run("rebuild", "--tenant", "acme", "--state-dir", state, store=store) == 2
+        )  # it asks, and nobody is there
+        assert "--yes" in capsys.readouterr().err
+        assert run("rebuild", "--tenant", "acme", "--yes", "--state-dir", state, store=store) == 0
+        assert difference(store, state / "journal") == []
+        assert connection.ask("GET", "wb:1:epoch") != before
+
+
+def test_how_the_ledger_stands(
+    tmp_path: pathlib.Path, state: pathlib.Path, store: Embedded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(code: int) -> dict:
+        capsys.readouterr()
+        assert run("status", "--json", "--state-dir", state, store=store) == code
+        return json.loads(capsys.readouterr().out)
+
+    empty = found(1)
+    assert (empty["epoch"], empty["writers"]) == ("", [])
+    assert {stream["reason"] for stream in empty["streams"]} == {""}
+    assert sum(stream["lag_records"] for stream in empty["streams"]) == 60
+    assert run("fold", state, store=store) == 0
+    level = found(0)
+    assert level["streams"] == []
+    assert level["eviction"] == "noeviction"
+    assert [(one["tenant"], one["ready"]) for one in level["tenants"]] == [(name, True) for name in TENANTS]
+    assert all(one["folded"] and one["here"] for one in level["writers"])
+    with Connection(store.url) as connection:
+        one, other = (directory.writer for directory in directories(state / "journal"))
+        connection.ask("HSET", "wb:1:{acme}:m", one, "3:" + "f" * 16, other, "rubbish")
+        connection.ask("HSET", "wb:1:writers", "wgone", '{"host":"h9","seen_ns":1,"seq":5,"state":"open"}')
+    ill = found(1)
+    assert {(one["writer"], one["reason"]) for one in ill["streams"]} == {(one, "FORK"), (other, "FORM")}
+    assert {one["writer"]: one["host"] for one in ill["writers"] if not one["folded"]} == {"wgone": "h9"}
+    assert [one["unfolded"] for one in ill["tenants"]] == [["wgone"]] * 3
+    assert run("status", "--state-dir", state, store=store) == 1
+    text = capsys.readouterr().out
+    assert "writer wgone  on h9  open, not folded in this epoch  seq 5" in text
+    assert f"stream acme of {one}  lag" in text
+    assert "FORK at 3:ffffffffffffffff" in text
+
+
+def test_wrong_stores_and_places(
+    tmp_path: pathlib.Path, store: Embedded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["ledger", "fold", str(tmp_path / "nowhere"), "--redis", store.url]) == 2
+    write(tmp_path / "journal", random.Random(5), end=journals.stop())
+    for url, code, words in (
+        ("http://x", 2, "--redis must be redis://"),
+        (f"unix://{tmp_path}/nobody", 1, "the store cannot be reached: no connection"),
+    ):
+        assert cli.main(["ledger", "fold", str(tmp_path / "journal"), "--redis", url]) == code
+        assert words in capsys.readouterr().err
+    empty = str(tmp_path / "empty")
+    assert cli.main(["ledger", "fold", str(tmp_path / "journal"), "--state-dir", empty]) == 1
+    assert "the embedded store is not running" in capsys.readouterr().err
