@@ -62,6 +62,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     ready: called with the writer id when calls can be taken; behind: a ledger mark fell behind what the
     store had acknowledged; on_behind: takes what is to be called when another worker's mark has; dead: the
     journal cannot be written, the process must end. stopping: set once the process is to end.
+    mirror_fd: where journal lines are copied to; None: nowhere.
     """
 
     index: int
@@ -73,6 +74,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     on_behind: Callable[[Callable[[], None]], None]
     dead: Callable[[], None]
     stopping: asyncio.Event
+    mirror_fd: int | None = None
 
 
 class App(Starlette):
@@ -126,7 +128,7 @@ async def _open(
 ) -> None:
     config = worker.config
     door, _ = doors
-    books = Books(config, worker.index, worker.redis_url, behind=worker.behind)
+    books = Books(config, worker.index, worker.redis_url, behind=worker.behind, mirror_fd=worker.mirror_fd)
     stack.push_async_callback(books.close)
     failed = asyncio.Event()
     await books.open(failed.set)

@@ -1,8 +1,11 @@
 """`weighbridge audit …`: for who looks at the journal. No gateway need run; all but `forget` only read."""
 
 import argparse
+import contextlib
 import pathlib
 import sys
+import time
+from collections.abc import Iterable
 
 import msgspec
 
@@ -23,6 +26,9 @@ from gateway.config_load import Place
 from metering.chain import Broken
 from metering.digests import DigestKey
 
+LAST = 10
+FOLLOW_S = 0.2
+
 
 def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """The commands and their flags."""
@@ -36,6 +42,16 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     add_place(command)
 
     key_commands.add_to(audit)
+
+    command = add(audit, "tail", tail)
+    command.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    command.add_argument("--last", metavar="N", type=commands.count, default=LAST, help="lines to begin with")
+    command.add_argument(
+        "--kind", metavar="K", action="append", default=[], help="lines of this kind; may be repeated"
+    )
+    command.add_argument("--tenant", metavar="T", help="lines of this tenant")
+    command.add_argument("--json", action="store_true", help="the lines as they stand in the journal")
+    add_place(command)
 
     command = add(audit, "prove", prove)
     command.add_argument("--call", metavar="ID", required=True, help="as in the header x-weighbridge-call-id")
@@ -94,6 +110,27 @@ def show(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write("\n".join(page(one) for one in found))
     return say_broken(broken)
+
+
+def tail(args: argparse.Namespace) -> int:
+    """Print the lines of all writers, one a line, as they come."""
+    from metering.tail import Tail, Told, Wanted, text
+
+    def write_all(lines: Iterable[Told]) -> None:
+        for told in lines:
+            sys.stdout.write((told.line.data.decode() if args.json else text(told)) + "\n")
+        sys.stdout.flush()
+
+    wanted = Wanted(frozenset(args.kind), args.tenant)
+    with (
+        contextlib.closing(Tail(commands.journal_root(args), wanted)) as lines,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        write_all(lines.last(args.last))
+        while args.follow:
+            time.sleep(FOLLOW_S)
+            write_all(lines.more())
+    return EXIT_OK
 
 
 def prove(args: argparse.Namespace) -> int:

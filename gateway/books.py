@@ -32,6 +32,7 @@ from metering.journal import Journal
 from metering.keys import Keys
 from metering.keywatch import KeyWatch
 from metering.logs import log
+from metering.mirror import LOCK, Mirror
 from metering.notary import Notary
 from metering.pages import Page
 from metering.recorder import Recorder
@@ -57,8 +58,19 @@ class Held(NamedTuple):
 class Books:
     """One worker's. recorder: replaced when they are opened again."""
 
-    def __init__(self, config: Config, index: int, redis_url: str, *, behind: Callable[[], None]) -> None:
-        """index: of the worker; behind: told when a ledger mark has fallen behind what the store had acknowledged."""
+    def __init__(
+        self,
+        config: Config,
+        index: int,
+        redis_url: str,
+        *,
+        behind: Callable[[], None],
+        mirror_fd: int | None = None,
+    ) -> None:
+        """index: of the worker; behind: told when a ledger mark has fallen behind what the store had acknowledged.
+
+        mirror_fd: where lines are copied to.
+        """
         self._config = config
         self._index = index
         self._behind = behind
@@ -66,6 +78,9 @@ class Books:
         self._store = Store(redis_url)
         self._shown = Shown(self._unwritten) if config.journal.on_error == "continue" else None
         self._uncounted: collections.Counter[str] = collections.Counter()  # lines, while there is no page
+        self._mirror: Mirror | None = None
+        if mirror_fd is not None:
+            self._mirror = Mirror(mirror_fd, self._state_dir / LOCK, self._not_mirrored)
         self._held: Held | None = None
         self.recorder: Recorder | Unwritable
 
@@ -115,6 +130,8 @@ class Books:
         if self._held is not None:
             await self._held.stack.aclose()
         await self._store.close()
+        if self._mirror is not None:
+            await asyncio.to_thread(self._mirror.close)
 
     def exceeded(self, bound: Bound) -> None:
         """A bound was passed, and no line of the journal will say so."""
@@ -142,6 +159,10 @@ class Books:
             self._held.page.unwritten(kind)
         else:
             self._uncounted[kind] += 1
+
+    def _not_mirrored(self, lines: int) -> None:
+        if self._held is not None:
+            self._held.page.not_mirrored(lines)
 
     async def _try(self, writer: str, on_dead: Callable[[], None]) -> Held:
         """On return the `start` line is durable. Raises OSError."""
@@ -176,6 +197,7 @@ class Books:
                 on_dead=functools.partial(_dead, on_dead),
                 unwritten=page.unwritten,
                 shown=self._shown,
+                mirror=self._mirror.put if self._mirror else None,
             )
             try:
                 await self._start(recorder)

@@ -45,13 +45,15 @@ class Ops(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """fsync: `always`: before anybody is answered; `interval`: each fsync_interval_ms; `os`: when the system likes.
-    on_error: a journal that fails ends its worker, or calls go on and what is not written is shown. bytes_max: of all
-    writers. archive: a path, file:///path or s3://bucket/prefix; archive_endpoint, archive_region: of its storage.
-    signing_key_file: the private key of checkpoints; None: one is made under state_dir.
+    on_error: a journal that fails ends its worker, or calls go on and what is not written is shown. mirror: where each
+    line is copied to. bytes_max: of all writers. archive: a path, file:///path or s3://bucket/prefix;
+    archive_endpoint, archive_region: of its storage. signing_key_file: the private key of checkpoints; None: one is
+    made under state_dir.
     """
 
     fsync: Literal["always", "interval", "os"] = "interval"
     on_error: Literal["stop", "continue"] = "stop"
+    mirror: Literal["stdout"] | None = None
     fsync_interval_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 50
     segment_bytes_max: Bytes = 64 * MIB
     bytes_max: Bytes = 8192 * MIB

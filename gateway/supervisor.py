@@ -110,11 +110,16 @@ def _run(
     tenants = [tenant.name for tenant in config.tenants]
     caretaker = Caretaker(state_dir, url, keys, tenants=tenants, host=socket.gethostname())
     resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
+    mirror_fd = None
+    if config.journal.mirror == "stdout":
+        assert sys.__stdout__ is not None
+        mirror_fd = os.dup(sys.__stdout__.fileno())  # the workers' own stdout is stderr
+        stack.callback(os.close, mirror_fd)
     try:
         caretaker.tidy()
         digests.ensure(state_dir, with_digests(config))
         workplaces = [
-            Workplace(index, config.workers, Ports(main, ops), worker, resolved)
+            Workplace(index, config.workers, Ports(main, ops), worker, resolved, mirror_fd=mirror_fd)
             for index in range(config.workers)
         ]
     except OSError as error:

@@ -99,6 +99,7 @@ async def serve(args: argparse.Namespace, config: Config) -> int:
         on_behind=line.on_behind,
         dead=dead,
         stopping=stopping,
+        mirror_fd=args.mirror_fd,
     )
     door = direct.Door(config.bounds, direct=config.driver == "direct", cors=bool(config.cors.origins))
     ops_door = direct.Door(config.bounds, direct=False)
@@ -155,6 +156,7 @@ def main() -> int:
     for name in ("--config-fd", "--socket-fd", "--control-fd", "--index", "--workers"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--ops-fd", type=int)
+    parser.add_argument("--mirror-fd", type=int)
     args = parser.parse_args()
     # Ctrl-C may reach the whole group; the supervisor speaks for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,8 +1,8 @@
 """A worker's workplace: listening sockets that stay, and the process that works there, one after another.
 
 While a process is being restarted its sockets stay open, and who connects waits in their backlog.
-A process is started by exec and inherits four descriptors: the configuration as JSON, the sockets,
-and one end of the control pair (gateway/control.py).
+A process is started by exec and inherits its descriptors: the configuration as JSON, the sockets, one end of
+the control pair (gateway/control.py), and stdout if journal lines are copied there.
 """
 
 import contextlib
@@ -38,8 +38,20 @@ class Ports(NamedTuple):
 class Workplace:
     """Of one of the workers; its process is to be started at once."""
 
-    def __init__(self, index: int, workers: int, ports: Ports, argv: Sequence[str], config: bytes) -> None:
-        """Raises OSError if the sockets cannot be made. config: the resolved configuration as JSON."""
+    def __init__(
+        self,
+        index: int,
+        workers: int,
+        ports: Ports,
+        argv: Sequence[str],
+        config: bytes,
+        *,
+        mirror_fd: int | None = None,
+    ) -> None:
+        """Raises OSError if the sockets cannot be made.
+
+        config: the resolved configuration as JSON; mirror_fd: where journal lines are copied to.
+        """
         self.index = index
         self.writer: str | None = None  # of the process, once it is ready
         self.restarts = Restarts()
@@ -50,6 +62,7 @@ class Workplace:
         self._ports = ports
         self._argv = argv
         self._config = config
+        self._mirror_fd = mirror_fd
         self._listeners: dict[str, socket.socket] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._decoder = Decoder()
@@ -84,6 +97,8 @@ class Workplace:
             file.seek(0)
             inherited = {"--config-fd": file.fileno(), "--control-fd": theirs.fileno()}
             inherited |= {flag: listener.fileno() for flag, listener in self._listeners.items()}
+            if self._mirror_fd is not None:
+                inherited["--mirror-fd"] = self._mirror_fd
             numbers = inherited | {"--index": self.index, "--workers": self._workers}
             words = [str(word) for flag_and_number in numbers.items() for word in flag_and_number]
             try:

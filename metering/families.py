@@ -288,6 +288,12 @@ JOURNAL_UNWRITTEN = Family(
     labels=("kind",),
     help="Lines that the journal had no room for, or could not take.",
 )
+MIRROR_DROPPED = Family(
+    name="weighbridge_journal_mirror_dropped_total",
+    kind=Kind.COUNT,
+    labels=(),
+    help="Lines of the journal that were not copied to stdout because its reader was slow, or gone.",
+)
 JOURNAL_FULL = Family(
     name="weighbridge_journal_full",
     kind=Kind.GAUGE_SUM,
@@ -307,7 +313,7 @@ FAMILIES: Mapping[str, Family] = {
         *(CALLS, TOKENS, COST, UNPRICED, TTFT, TPOT, QUEUE_WAIT, OVERHEAD),
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
         *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
-        *(JOURNAL_UNWRITTEN, JOURNAL_FULL, JOURNAL_SLOW),
+        *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, JOURNAL_FULL, JOURNAL_SLOW),
     )
 }
 
@@ -517,8 +523,8 @@ def _carry(values: "array.array[int]", low: int, amount: int) -> None:
 class Families:
     """The counters of one writer, and the only place where anything is counted: a fold of its lines.
 
-    Two families have counts beside the fold: bounds that are passed where no line is written, and lines that
-    could not be written.
+    Three families have counts beside the fold: bounds that are passed where no line is written, lines that could
+    not be written, and lines that were not copied.
     """
 
     def __init__(self) -> None:
@@ -536,6 +542,7 @@ class Families:
         self._attempts = Count(ATTEMPTS, self.cells)
         self._bounds = Count(BOUND_EXCEEDED, self.cells)
         self._unwritten = Count(JOURNAL_UNWRITTEN, self.cells)
+        self._not_mirrored = Count(MIRROR_DROPPED, self.cells)
         self._bound: dict[tuple[str, str, str | None, Outcome, str], _Bound] = {}
 
     def exceeded(self, bound: Bound) -> None:
@@ -545,6 +552,10 @@ class Families:
     def unwritten(self, kind: str) -> None:
         """A line of this kind is not in the journal."""
         self._unwritten.add(kind)
+
+    def not_mirrored(self, lines: int) -> None:
+        """So many lines were not copied."""
+        self._not_mirrored.add_many(lines)
 
     def observe(self, line: Line) -> None:
         """Count one line. `call` and `refused` lines bear on metrics, the others do not."""

@@ -107,6 +107,7 @@ class Recorder:
     clock: wall clock in nanoseconds since 1970 (UTC).
     bytes_max: for all files under the journal's root, all writers together.
     unwritten: called with the kind of each line that found no room and was left out.
+    mirror: given the lines' bytes of each turn, once they are written.
     shown: who is given the lines that come when it has failed; their calls go on. None: they do not.
     on_dead: called once, when a write or a sync has failed; from then on each entry gets
         `failed`. A writer never goes on after an error: what the disk holds is not known any more.
@@ -126,6 +127,7 @@ class Recorder:
         on_dead: Callable[[OSError], None],
         unwritten: Callable[[str], None],
         shown: Shown | None = None,
+        mirror: Callable[[bytes], None] | None = None,
     ) -> None:
         assert fsync_interval_ms > 0
         self.writer = journal.writer
@@ -146,6 +148,7 @@ class Recorder:
         self._on_dead = on_dead
         self._unwritten = unwritten
         self._shown = shown
+        self._mirror = mirror
         self._after: Unwritable | None = None  # once it is dead
         self._ballast = journal.ballast
         self._ballast_small = False  # as large as the disk affords, and not as large as wanted
@@ -365,6 +368,8 @@ class Recorder:
         if turn.lines:
             _, self.seq, self._leaf = turn.lines[-1]
             self._notary.add([leaf for _, _, leaf in turn.lines])
+            if self._mirror is not None:
+                self._mirror(turn.data)
             if self._always:
                 self.synced_seq = self.seq
         for entry in turn.waiting:

@@ -32,6 +32,7 @@ def main() -> int:
     for name in ("--config-fd", "--socket-fd", "--control-fd", "--index", "--workers"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--ops-fd", type=int)
+    parser.add_argument("--mirror-fd", type=int)
     args = parser.parse_args()
     if args.behaviour == "broken":
         return 1
