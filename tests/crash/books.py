@@ -14,7 +14,7 @@ from tests.oracle import counters, csvfile, exposition, join, ledger
 from tests.oracle.exposition import Watch
 from tests.oracle.faults import Fault, Kind
 from tests.oracle.follow import Follower
-from tests.oracle.journal import Line, Writer
+from tests.oracle.journal import Writer
 from tests.oracle.ledger import Ledger
 from tests.oracle.logs import Backends, Clients
 from tests.oracle.resp import Connection, RespError
@@ -275,7 +275,3 @@ class Books:
                 [sys.executable, "-m", "gateway.cli", *words], cwd=ROOT, check=True, capture_output=True
             )
         return list(made)
-
-
-def calls(writers: list[Writer]) -> list[Line]:
-    return [line for writer in writers for line in writer.of("call")]

@@ -4,7 +4,9 @@ Each is a function of a bed and a source of chance; it returns the census of its
 """
 
 import contextlib
+import pathlib
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -163,8 +165,6 @@ def _filled(bed: Bed) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limited(bed: Bed) -> Iterator[None]:
-    import resource
-
     limited = bed.workers()
     for pid in limited:
         with contextlib.suppress(ProcessLookupError):
@@ -258,7 +258,7 @@ def _expect_found(bed: Bed, writer: str) -> None:
         bed.books.found.append(Fault(Kind.CHAIN, writer, "a flipped byte was not found"))
 
 
-def _last_segment(bed: Bed, rng: random.Random):
+def _last_segment(bed: Bed, rng: random.Random) -> pathlib.Path:
     """Of a journal whose writer was killed just now."""
     writer = rng.choice([one for one in bed.books.writers() if not one.closed])
     return sorted((bed.journals / writer.name).glob("[0-9]*.jsonl"))[-1]

@@ -9,10 +9,10 @@ import time
 from metering.embedded import find_binary
 from tests.crash import bed as beds
 from tests.crash.bed import Bed, Options
-from tests.crash.books import calls
 from tests.crash.census import State
 from tests.crash.faults import FAULTS
 from tests.crash.plan import BedPlan, Round
+from tests.oracle import journal
 from tests.oracle.faults import Fault, Kind
 from tests.support import redisserver
 
@@ -69,7 +69,7 @@ class Run:
             else:
                 self._wrong(bed.books.judge_at_the_end(directory))
             self._difference_pusd += bed.books.difference_pusd()
-            self._outcomes.update(line["outcome"] for line in calls(bed.books.writers()))
+            self._outcomes.update(line["outcome"] for line in journal.calls(bed.books.writers()))
             if self._keep and len(self.faults) > before:
                 shutil.copytree(directory, self._keep / f"{self._seed}-{self._beds}")
         shutil.rmtree(directory)
