@@ -207,7 +207,9 @@ class Books:
     def _differences(self) -> list[Fault]:
         try:
             with Connection(self._store_url) as store:
-                return ledger.check(self._follower.ledger, ledger.read(store))
+                journalled = self._follower.ledger
+                tenants = {name.partition(" ")[0] for name in journalled.marks}
+                return ledger.check(journalled, ledger.read(store)) + ledger.unready(store, tenants)
         except (OSError, RespError) as error:
             return [Fault(Kind.LEDGER, "store", f"does not answer: {error}")]
 

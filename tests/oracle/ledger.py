@@ -87,6 +87,17 @@ def above(journalled: Ledger, held: Ledger) -> list[Fault]:
     ]
 
 
+def unready(store: Connection, tenants: Iterable[str]) -> list[Fault]:
+    """Tenants of whom the store does not say that it holds all that is known of them."""
+    epoch = store.ask("GET", "wb:1:epoch")
+    faults = []
+    for tenant in sorted(tenants):
+        meta = store.hash(f"wb:1:{{{tenant}}}:meta")
+        if not epoch or {meta.get("epoch"), meta.get("ready")} != {epoch}:
+            faults.append(Fault(Kind.LEDGER, tenant, f"not ready: epoch {epoch}, {meta}"))
+    return faults
+
+
 def difference_pusd(journalled: Ledger, held: Ledger) -> int:
     """How far the sums of money are apart, over all accounts."""
     names = {
