@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import pathlib
 import sys
 import time
@@ -58,13 +59,30 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     command.add_argument("--out", metavar="FILE", type=pathlib.Path, help="written whole or not at all")
     add_place(command)
 
+    command = add(audit, "export", export)
+    command.add_argument("--from", dest="start", metavar="T", required=True, help="a date or RFC 3339")
+    command.add_argument("--to", dest="end", metavar="T", required=True, help="the hour after, likewise")
+    command.add_argument("--tenant", metavar="T", help="the lines of this one alone")
+    command.add_argument(
+        "--out", metavar="FILE", type=pathlib.Path, required=True, help="a manifest goes beside it"
+    )
+    add_place(command)
+
+    command = add(audit, "pack", pack)
+    command.add_argument("--month", metavar="YYYY-MM", required=True, help="as in 2026-11, UTC")
+    command.add_argument(
+        "--out", metavar="FILE", type=pathlib.Path, required=True, help="a tar, whole or not at all"
+    )
+    command.add_argument("--anchor", metavar="A", action="append", default=[], help="as for verify")
+    add_place(command)
+
     command = add(audit, "verify", verify)
     command.add_argument(
         "paths",
         metavar="DIR",
         type=pathlib.Path,
         nargs="+",
-        help="a state directory, its journal/, or a writer's",
+        help="a state directory, its journal/, a writer's, or a pack",
     )
     command.add_argument(
         "--anchor",
@@ -148,6 +166,50 @@ def prove(args: argparse.Namespace) -> int:
         say("no key beside the journal has signed this note: whoever checks the proof must know it")
     write(msgspec.json.encode(proof, order="sorted") + b"\n", args.out)
     return EXIT_OK
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the lines of a period, of one tenant or of all, with their places, and a manifest beside them."""
+    from gateway import line_export_command
+    from metering import verify
+    from metering.export import parse_period
+    from metering.line_export import Wanted
+
+    root, where = commands.journal_root(args), commands.place(args)
+    try:
+        wanted = Wanted(parse_period(args.start, args.end), args.tenant)
+    except ValueError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    try:
+        vkeys = verify.trust_beside(root).vkeys
+    except verify.VerifyError as error:
+        raise CommandError(str(error)) from error
+    tell = functools.partial(commands.tell, where, "audit export")
+    done = line_export_command.write(root, wanted, args.out, vkeys, tell)
+    say(f"{done.lines} lines are in {args.out}; what signs them is in {done.manifest}")
+    return say_broken(done.broken)
+
+
+def pack(args: argparse.Namespace) -> int:
+    """Pack a month for an auditor: inventory, verification, keys, checkpoints, events and ledger, signed."""
+    from gateway import pack_command
+    from metering import verify
+
+    commands.journal_root(args)
+    where = commands.place(args)
+    try:
+        pack_command.parse_month(args.month)
+        anchors = [anchor for given in args.anchor for anchor in verify.read_anchors(pathlib.Path(given))]
+    except (ValueError, verify.VerifyError) as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    tell = functools.partial(commands.tell, where, "audit pack")
+    try:
+        key = commands.signing_key(where, "audit pack")
+        done = pack_command.write(where, args.month, args.out, anchors, key, tell)
+    except verify.VerifyError as error:
+        raise CommandError(str(error)) from error
+    say(f"{done.files} files are in {args.out}; the journals are {done.verdict}")
+    return say_broken(done.broken)
 
 
 def verify(args: argparse.Namespace) -> int:

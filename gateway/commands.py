@@ -13,6 +13,7 @@ from gateway import config_load, outfile
 from gateway.config_load import DEFAULT_FILE, Flags, Place
 from metering.chain import Broken
 from metering.events import Happening
+from metering.notary import SigningKey
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -74,15 +75,28 @@ def tell(where: Place, command: str, *happenings: Happening) -> None:
     """
     from metering import event_journal
 
+    key = signing_key(where, command)
     try:
-        keys = where.keys
-        key = keys.ensure(
-            time.time_ns(), event_journal.telling(where.journals, command, event_journal.user(), keys)
-        )
         event_journal.tell(where.journals, command, happenings, key)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise CommandError(f"nothing was done, since {where.journals} cannot tell of it: {reason}") from error
+        raise _untold(where, error) from error
+
+
+def signing_key(where: Place, command: str) -> SigningKey:
+    """The key that a command signs with; a first one is made, and told. As for `tell`."""
+    from metering import event_journal
+
+    keys = where.keys
+    telling = event_journal.telling(where.journals, command, event_journal.user(), keys)
+    try:
+        return keys.ensure(time.time_ns(), telling)
+    except OSError as error:
+        raise _untold(where, error) from error
+
+
+def _untold(where: Place, error: OSError) -> CommandError:
+    reason = error.strerror or str(error)
+    return CommandError(f"nothing was done, since {where.journals} cannot tell of it: {reason}")
 
 
 def flags(args: argparse.Namespace) -> Flags:

@@ -36,6 +36,7 @@ class What(enum.StrEnum):
     ADMISSION_WITHOUT_RECORD = "admission_without_record"
     SALVAGE_DIFFERS = "salvage_differs"
     SEAL_DAMAGED = "seal_damaged"
+    PACK_DIFFERS = "pack_differs"
     # incomplete
     LIVE = "live"
     NOT_CLOSED = "not_closed"

@@ -1,6 +1,7 @@
 """`audit verify`: what is at the given places, read, and held against what else is known of it.
 
     DIR…       a state directory, its journal/, or one writer's directory ─▶ the journals
+               a pack (metering/pack.py)                                  ─▶ its signature and its files
     --key      vkeys, else keys.json of the state directories             ─▶ which signatures count
     --anchor   notes that were kept elsewhere                             ─▶ claims on the journals
 
@@ -22,6 +23,7 @@ from metering.inspection import NO_FRONT, Front, Inspection
 from metering.journal import LOCK, SALVAGE, WRITER_PATTERN, Directory, directories
 from metering.keyring import Key
 from metering.notebook import Claim
+from metering.pack import KEYS, NotAPack, Pack
 from metering.record import Start
 from metering.trust import Trust, parse_keys
 from metering.verdict import Anchor, Journal, Keys, Named, Report
@@ -36,21 +38,28 @@ class VerifyError(Exception):
 
 
 class Places(NamedTuple):
-    """The journals that were found. whole: of those, the paths that lie in a directory of journals that was given:
-    what they name must be there. keys: of the state directories."""
+    """The journals, and the packs of them, that were found.
+
+    whole: of those, the paths that lie in a directory of journals that was given: what they name must be there.
+    keys: of the state directories and packs.
+    """
 
     directories: list[Directory]
     whole: set[pathlib.Path]
     keys: list[Key]
+    packs: list[Pack]
 
 
 def find(paths: Sequence[pathlib.Path]) -> Places:
     """What is at these paths. Raises VerifyError, OSError."""
-    places = Places([], set(), [])
+    places = Places([], set(), [], [])
     for path in paths:
+        if path.is_file():
+            _add_pack(places, path)
+            continue
         root = path / _JOURNAL if (path / _JOURNAL).is_dir() else path
         if not root.is_dir():
-            raise VerifyError(f"{path} is no directory" if path.exists() else f"there is no {path}")
+            raise VerifyError(f"there is no {path}")
         if found := directories(root):
             places.directories.extend(found)
             places.whole.update(directory.path for directory in found)
@@ -63,6 +72,17 @@ def find(paths: Sequence[pathlib.Path]) -> Places:
         if (keys := state_dir / _KEYS).is_file():
             places.keys.extend(read_keys(keys))
     return places
+
+
+def _add_pack(places: Places, path: pathlib.Path) -> None:
+    try:
+        pack = Pack(path)
+        places.packs.append(pack)
+        places.keys.extend(parse_keys(pack.members.get(KEYS, b"")))
+    except NotAPack as error:
+        raise VerifyError(str(error)) from None
+    except NotANote as error:
+        raise VerifyError(f"{path}: {KEYS}: {error}") from None
 
 
 def given_keys(text: str) -> Sequence[Key]:
@@ -115,6 +135,7 @@ def verify(places: Places, given_keys: Sequence[Key], anchors: Sequence[Anchor])
     """
     trust, keys = _trust(given_keys, places.keys)
     claims, findings = verdict.anchor_claims(anchors, trust)
+    findings += [finding for pack in places.packs for finding in pack.check(trust)]
     named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if places.whole]
     for directory in places.directories:
         for writer, claim in _ended(directory).items():

@@ -467,7 +467,7 @@ def test_what_is_nowhere(tmp_path: pathlib.Path) -> None:
     with pytest.raises(VerifyError, match="there is no journal in"):
         verified(tmp_path)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(VerifyError, match="is no directory"):
+    with pytest.raises(VerifyError, match="file is neither a directory nor a pack"):
         verified(tmp_path / "file")
     with pytest.raises(VerifyError, match="file is no anchor"):
         verify.read_anchors(tmp_path / "file")

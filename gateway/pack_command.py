@@ -1,0 +1,87 @@
+"""`weighbridge audit pack`: a month for an auditor, in one signed tar (metering/pack.py)."""
+
+import datetime
+import hashlib
+import io
+import pathlib
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway import outfile
+from gateway.config_load import Place
+from metering import audit, event_journal, events, export, keys, latest_notes, pack, verify, verify_page
+from metering.chain import Broken
+from metering.events import Happening
+from metering.findings import Verdict
+from metering.journal import directories
+from metering.notary import SigningKey
+from metering.verdict import Anchor
+
+_MONTH_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}")
+
+
+class Packed(NamedTuple):
+    """What was written: so many files, and what verifying has found. broken: journals that ledger.csv lacks part of."""
+
+    files: int
+    verdict: Verdict
+    broken: list[Broken]
+
+
+def parse_month(text: str) -> range:
+    """A month, as in 2026-11, as hours since 1970 (UTC). Raises ValueError."""
+    if not _MONTH_PATTERN.fullmatch(text):
+        raise ValueError(f"{text!r} is no month; write it as in 2026-11")
+    try:
+        first = datetime.date.fromisoformat(f"{text}-01")
+        after = (first + datetime.timedelta(days=31)).replace(day=1)
+        return export.parse_period(first.isoformat(), after.isoformat())
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no month since 1970") from None
+
+
+def write(
+    place: Place,
+    month: str,
+    out: pathlib.Path,
+    anchors: list[Anchor],
+    key: SigningKey,
+    tell: Callable[[Happening], None],
+) -> Packed:
+    """Write the pack of a month. key: signs it. tell: what it raises leaves nothing written.
+
+    Raises ValueError, VerifyError, OSError, naming the file.
+    """
+    hours = parse_month(month)
+    report = verify.verify(verify.find([pathlib.Path(place.state_dir)]), [], anchors)
+    found = directories(place.journals)
+    broken: list[Broken] = []
+    ledger = io.StringIO(newline="")
+    export.export_csv(export.rows_from_journal(found, hours, broken.append), ledger)
+    members = {
+        "verify.json": audit.as_json(report) + b"\n",
+        "verify.txt": verify_page.page(report).encode(),
+        "inventory.jsonl": b"".join(pack.inventory(found)),
+        "ledger.csv": ledger.getvalue().encode(),
+        pack.KEYS: (place.keys.path / keys.KEYS).read_bytes(),
+    }
+    for latest in latest_notes.latest(place.journals):
+        if latest.note is not None:
+            members[f"checkpoints/{latest.writer}.note"] = latest.note.encode()
+    members |= {f"events/{topic}.jsonl": lines for topic, lines in pack.events(found, hours).items()}
+    at_ns = max(time.time_ns(), key.from_ns)
+    data = pack.made(members, month=month, verdict=report.verdict, signer=key.signer, at_ns=at_ns)
+    told = events.exported(
+        actor=event_journal.user(),
+        what="pack",
+        period=f"{export.moment_text(hours.start)}/{export.moment_text(hours.stop)}",
+        rows=len(members),
+        sha256=hashlib.sha256(data).hexdigest(),
+        to=str(out.absolute()),
+    )
+    with outfile.whole(out) as file:
+        file.write(data)
+        tell(told)
+    return Packed(len(members), report.verdict, broken)
