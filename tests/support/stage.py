@@ -115,7 +115,7 @@ class Lines:
 
     def __getitem__(self, kind: str) -> list[dict]:
         """All lines of a kind, as of now."""
-        for segment in sorted(self._root.glob("*/[0-9]*.jsonl")):
+        for segment in sorted([*self._root.glob("*/[0-9]*.jsonl"), *self._root.glob("*/salvage.jsonl")]):
             with segment.open("rb") as file:
                 file.seek(self._offsets.get(segment, 0))
                 whole, newline, _torn = file.read().rpartition(b"\n")
