@@ -168,7 +168,10 @@ def _by_role(table: Table) -> str:
             body.append(
                 [
                     COMPARED_TITLES[name],
-                    *(f"{ours.by_role.get(role, 0):.2f}" for role in ("worker", "store", "supervisor", "clerk")),
+                    *(
+                        f"{ours.by_role.get(role, 0):.2f}"
+                        for role in ("worker", "store", "supervisor", "clerk")
+                    ),
                 ]
             )
     return rows(["ours, µs by process", "worker", "store", "supervisor", "clerk"], body)
