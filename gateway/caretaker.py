@@ -9,6 +9,7 @@ It registers the writers of this gateway, and says which tenants are ready (mete
 """
 
 import asyncio
+import functools
 import logging
 import pathlib
 import threading
@@ -19,9 +20,12 @@ from metering import gone, journal
 from metering.chain import Broken
 from metering.endnotes import Ends
 from metering.keys import Keys
+from metering.ledger import hour_text
 from metering.logs import log
 from metering.notary import SigningKey
+from metering.retention import NS_PER_DAY
 from metering.store import Store, StoreUnavailable
+from metering.units import NS_PER_HOUR
 from metering.upkeep import Upkeep
 
 ROUND_S = 30.0
@@ -34,6 +38,7 @@ class Caretaker:
     """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory.
 
     tenants: of the configuration; those of the journals are looked after as well. host: named with each writer.
+    retention_days: how long journals are kept, and so the ledger's hours; None: for ever.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Caretaker:
         *,
         tenants: Collection[str] = (),
         host: str = "",
+        retention_days: int | None = None,
     ) -> None:
         """Raises ValueError if the store can't be at `redis_url`. keys: with one to sign with."""
         self._journals = state_dir / "journal"
@@ -51,7 +57,8 @@ class Caretaker:
         self._ends = Ends(self._journals)
         self._pages = state_dir / "pages"
         self._store = Store(redis_url)
-        self._upkeep = Upkeep(self._store, tenants=tenants, host=host)
+        floor = None if retention_days is None else functools.partial(_floor, retention_days)
+        self._upkeep = Upkeep(self._store, tenants=tenants, host=host, floor=floor)
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
         self._poked = threading.Event()
@@ -158,3 +165,7 @@ class Caretaker:
         if self._reachable:
             log(logger, logging.WARNING, "ledger store unavailable", reason=error.reason)
         self._reachable = False
+
+
+def _floor(retention_days: int) -> str:
+    return hour_text((time.time_ns() - retention_days * NS_PER_DAY) // NS_PER_HOUR)

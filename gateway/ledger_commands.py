@@ -24,7 +24,8 @@ from gateway.commands import (
 )
 
 if TYPE_CHECKING:
-    from metering.journal import Directory
+    from metering.folder import Directory
+    from metering.journal import Directory as LocalDirectory
     from metering.ledger_status import Status
     from metering.store import Store
 
@@ -86,13 +87,16 @@ def fold(args: argparse.Namespace) -> int:
     return EXIT_FAILED if open_ else code
 
 
-def _close_dead(directories: Sequence["Directory"], dead: frozenset[str]) -> tuple[list["Directory"], bool]:
+def _close_dead(
+    directories: Sequence["LocalDirectory"], dead: frozenset[str]
+) -> tuple[list["Directory"], bool]:
     """Complete journals, those among them that were said to be dead and are closed now; were there others?"""
     from metering import journal
 
     if unknown := dead - {one.writer for one in directories}:
         raise CommandError(f"there is no journal of {', '.join(sorted(unknown))} there", EXIT_USAGE)
-    complete, others = [], False
+    complete: list[Directory] = []
+    others = False
     for one in directories:
         if not one.complete and one.writer in dead:
             closed = journal.close_dead(one)
@@ -137,20 +141,45 @@ async def _upkeep(store: "Store", directories: Sequence["Directory"], *, anew: b
 
 
 def rebuild(args: argparse.Namespace) -> int:
-    """Fold every journal that can be read into the ledger, in a new epoch; what it has already is left as it is."""
-    from metering.journal import directories
-
-    root = journal_root(args)
+    """Fold every journal of state directory and archive into the ledger, in a new epoch; what it has stays."""
     if args.tenant is not None and not args.yes:
         _ask(f"delete all that the ledger has of {args.tenant}, and make it again from the journals here?")
+
+    complete = _everything(args)
 
     async def run(store: "Store") -> int:
         if args.tenant is not None:
             say(f"deleted {await store.drop_tenant(args.tenant)} keys of {args.tenant}")
-        complete = [one for one in directories(root) if one.complete]
         return await _upkeep(store, complete, anew=True)
 
-    return _with_store(args, run)
+    from metering.objects import ArchiveError
+
+    try:
+        return _with_store(args, run)
+    except ArchiveError as error:
+        raise CommandError(str(error)) from error
+
+
+def _everything(args: argparse.Namespace) -> list["Directory"]:
+    """All closed journals, of the state directory and of the archive. Raises CommandError."""
+    from metering.journal import directories
+
+    journals = place(args).journal
+    if journals.archive is None:
+        return [one for one in directories(journal_root(args)) if one.complete]
+    from metering.archive import Archive
+    from metering.objects import ArchiveError, open_objects
+
+    try:
+        archive = Archive(
+            open_objects(journals.archive, endpoint=journals.archive_endpoint, region=journals.archive_region)
+        )
+        here = {one.writer: one for one in directories(place(args).journals)}
+        found: list[Directory] = [archive.whole(one) for one in here.values() if one.complete]
+        found += [one for one in archive.directories() if one.complete and one.writer not in here]
+    except ArchiveError as error:
+        raise CommandError(str(error)) from error
+    return found
 
 
 def _ask(question: str) -> None:

@@ -108,7 +108,9 @@ def _run(
     except OSError as error:
         raise StartError(f"no key to sign the journal with: {_reason(error)}", code=EXIT_FAILED) from error
     tenants = [tenant.name for tenant in config.tenants]
-    caretaker = Caretaker(state_dir, url, keys, tenants=tenants, host=socket.gethostname())
+    caretaker = Caretaker(
+        state_dir, url, keys, tenants=tenants, host=socket.gethostname(), retention_days=config.retention_days
+    )
     resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
     mirror_fd = None
     if config.journal.mirror == "stdout":

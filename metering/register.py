@@ -73,6 +73,10 @@ class Register:
         self.epoch = epoch
         return epoch
 
+    def with_floor_below(self, hour: str) -> list[str]:
+        """Tenants that were taken into the epoch and whose floor is below this hour, by name."""
+        return sorted(tenant for tenant, floor in self._floors.items() if floor < hour)
+
     def open(self) -> Writer:
         """A writer of this gateway that states its own folding, and has not yet."""
         return Writer(host=self._host, seen_ns=self._clock(), seq=0, state="open")

@@ -4,12 +4,12 @@ A gateway's caretaker does it each 30 s for all journals of its state directory,
 the ones that it is given.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from metering.epochs import NO_EPOCH, Writer
 from metering.folder import Directory, Folder
 from metering.ledger import hour_text
-from metering.register import Register
+from metering.register import Register, raise_floor
 from metering.store import Store
 
 EPOCHS_MAX = 5
@@ -21,10 +21,20 @@ class Upkeep:
 
     tenants: those that are looked after beside the ones that the journals name. host: named with each writer.
     lost: set by who has seen the store lose records; the next round begins a new epoch.
+    floor: the hour (`yyyymmddhh`) below which the ledger is closed, now; None: it is not for this one to say.
     """
 
-    def __init__(self, store: Store, *, tenants: Collection[str], host: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenants: Collection[str],
+        host: str,
+        floor: Callable[[], str] | None = None,
+    ) -> None:
         self.lost = False
+        self._store = store
+        self._floor = floor
         self.folder = Folder(store)
         self.register = Register(store, host=host)
         self._configured = frozenset(tenants)
@@ -56,11 +66,17 @@ class Upkeep:
             epoch = await self.register.begin(tenants, lost=lost)
             if epoch != before:
                 self.folder.begin_epoch()
+            await self._raise_floor()
             await self.folder.fold(directories)
             self.lost |= self.folder.fell or (lost and epoch == NO_EPOCH)
             if epoch != NO_EPOCH and not self.lost and self.tenants == tenants:
                 return True
         return False
+
+    async def _raise_floor(self) -> None:
+        hour = self._floor() if self._floor else ""
+        if low := self.register.with_floor_below(hour):
+            await raise_floor(self._store, low, hour)
 
     def _stated(self, directories: Sequence[Directory]) -> dict[str, Writer]:
         """Complete ones as they are folded; of the others each states its own."""

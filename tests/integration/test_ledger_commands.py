@@ -15,7 +15,7 @@ from metering.embedded import Embedded
 from metering.journal import Directory, directories, new_writer_id
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
-from tests.support import journals
+from tests.support import archives, journals
 
 pytestmark = pytest.mark.integration
 
@@ -138,6 +138,24 @@ def test_a_ledger_is_made_anew(
         assert run("rebuild", "--tenant", "acme", "--yes", "--state-dir", state, store=store) == 0
         assert difference(store, state / "journal") == []
         assert connection.ask("GET", "wb:1:epoch") != before
+
+
+def test_what_is_in_the_archive_alone_is_folded_too(tmp_path: pathlib.Path, store: Embedded) -> None:
+    place = archives.Place(tmp_path)
+    directory = place.closed(calls=6)
+    place.archiver().archive(directory)
+    want = ledger.recompute(journal.read(directory.path.parent))
+    shutil.rmtree(directory.path)
+    config = tmp_path / "place.yaml"
+    config.write_text(
+        json.dumps({"state_dir": str(tmp_path / "empty"), "journal": {"archive": str(tmp_path / "archive")}})
+    )
+    assert run("rebuild", "-c", config, store=store) == 0
+    with Connection(store.url) as connection:
+        assert ledger.check(want, ledger.read(connection)) == []
+        assert want.marks
+    ((tmp_path / "archive") / "manifests" / directory.writer / "0000000000000001.json").write_text("{}")
+    assert run("rebuild", "-c", config, store=store) == 1
 
 
 def test_how_the_ledger_stands(

@@ -305,6 +305,21 @@ def test_the_floor_closes_hours_for_ever() -> None:
     asyncio.run(scenario())
 
 
+def test_the_floor_is_there_before_anything_is_folded() -> None:
+    """Also on a store that has lost it, and with nobody who remembers."""
+
+    async def scenario() -> None:
+        store, g1, _ = two_gateways()
+        every = [ledger.hour_text(HOUR + n) for n in range(3)]
+        upkeep = Upkeep(store, tenants=TENANTS, host="g", floor=lambda: every[2])
+        assert await upkeep.round(g1.directories)
+        assert hours_of(store) == {every[2]}
+        assert set(store.balances.floors.values()) == {every[2]}
+        assert upkeep.register.unready == []
+
+    asyncio.run(scenario())
+
+
 def test_a_mark_goes_when_its_writer_is_closed_and_all_its_hours_are() -> None:
     async def scenario() -> None:
         store, g1, g2 = two_gateways()
