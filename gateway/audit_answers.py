@@ -1,11 +1,12 @@
 """Answers of the audit face, from the files of a state directory. Blocking; for a process of its own."""
 
+import contextlib
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from gateway import audit_peers, audit_questions, config_load, verify_duty
+from gateway import archives, audit_peers, audit_questions, config_load, verify_duty
 from gateway.audit_questions import (
     Answer,
     Call,
@@ -54,14 +55,24 @@ def answer(question: Question, config: Config) -> Answer:
 
 def _call(question: Call, config: Config) -> Answer:
     root, writer = _place(question, config)
-    if not (root / writer).is_dir():
-        return _elsewhere(question, config, "")
-    try:
-        found = audit.find(root, question.call_id)
-    except audit.NotFound as error:
-        return _not_there(error, root)
+    here = (root / writer).is_dir()
+    missing: Answer | None = None
+    if here:
+        try:
+            return _shown(root, question.call_id, "here")
+        except audit.NotFound as error:
+            missing = _not_there(error, root)
+    with archives.recalled(config.journal, question.call_id) as archived, contextlib.suppress(audit.NotFound):
+        if archived is not None:
+            return _shown(archived, question.call_id, "archive")
+    return missing or _elsewhere(question, config, "")
+
+
+def _shown(root: pathlib.Path, call_id: str, where: Literal["here", "archive"]) -> Answer:
+    """Raises audit.NotFound."""
+    found = audit.find(root, call_id)
     is_open = isinstance(found.line, Admitted)
-    admission = found.line if is_open else audit.admission(Directory(root / writer), question.call_id)
+    admission = found.line if is_open else audit.admission(Directory(root / found.writer), call_id)
     return _ok(
         {
             "object": "audit.call",
@@ -77,7 +88,7 @@ def _call(question: Call, config: Config) -> Answer:
                 "prev": found.line.prev,
                 "file": f"{found.writer}/{found.file.name}",
             },
-            "found": "here",
+            "found": where,
         }
     )
 

@@ -112,15 +112,21 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def show(args: argparse.Namespace) -> int:
     """Show a call's record: who, what, on which hardware, what it cost and why, and where it is written."""
+    from gateway import archives
     from metering import audit
     from metering.audit_page import page
+    from metering.objects import ArchiveError
 
-    root = commands.journal_root(args)
+    where = commands.place(args)
+    if where.journal.archive is None:
+        commands.journal_root(args)
     broken: list[Broken] = []
     try:
-        one = args.call_id
-        found = [audit.find(root, one)] if one else audit.last(root, args.last, broken.append)
-    except audit.NotFound as error:
+        if args.call_id:
+            found = [archives.find(where.journals, where.journal, args.call_id)]
+        else:
+            found = audit.last(commands.journal_root(args), args.last, broken.append)
+    except (audit.NotFound, ArchiveError) as error:
         raise CommandError(str(error)) from error
     if args.json:
         for one in found:

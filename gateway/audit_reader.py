@@ -18,6 +18,7 @@ from gateway.audit_questions import Answer, Question, Task
 from gateway.config import Config
 from gateway.config_tree import ConfigErrors
 from gateway.workplaces import environment
+from metering.objects import ArchiveError
 
 READER = (sys.executable, "-P", "-m", "gateway.audit_reader")
 READ_S = 60
@@ -58,6 +59,8 @@ def main() -> int:
         found = audit_answers.answer(task.question, task.config)
     except ConfigErrors as error:
         found = Answer(status=503, message=str(error))
+    except ArchiveError as error:
+        found = Answer(status=503, message=f"the archive cannot be read: {error}")
     except OSError as error:
         found = Answer(status=503, message=f"the journals cannot be read: {error.strerror or error}")
     sys.stdout.buffer.write(msgspec.json.encode(found))

@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from gateway.archives import archive_of
 from gateway.config import Config
 from gateway.duties import Duty, Task
 from metering import event_journal, events, facts, gone, retention, sealing
-from metering.archive import Archive, Archiver
+from metering.archive import Archiver
 from metering.events import Happening
 from metering.journal import Directory, directories, tree_bytes
 from metering.keys import Keys
 from metering.logs import log
-from metering.objects import open_objects
 from metering.retention import NS_PER_DAY
 from metering.trimming import Trimmer
 
@@ -47,15 +47,7 @@ class Keeping:
         self._untold: list[Happening] = []
         self._maker = facts.Maker(state_dir / "facts")
         self._bytes_kept = config.journal.bytes_max // 2
-        self._archive: Archive | None = None
-        if config.journal.archive is not None:
-            self._archive = Archive(
-                open_objects(
-                    config.journal.archive,
-                    endpoint=config.journal.archive_endpoint,
-                    region=config.journal.archive_region,
-                )
-            )
+        self._archive = archive_of(config.journal)
 
     def duties(self) -> list[Duty]:
         """All of it, in the order of a round."""

@@ -14,7 +14,7 @@ import hashlib
 import io
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from metering import chain, facts, manifest, segments
@@ -81,8 +81,7 @@ class Archive:
 
     def directory(self, writer: str) -> "ArchivedDirectory":
         """A writer's directory as far as it is archived."""
-        found = [self.manifest(writer, first_seq) for first_seq in self.first_seqs(writer)]
-        return ArchivedDirectory(self, writer, [one for one in found if one is not None], self.end(writer))
+        return ArchivedDirectory(self, writer, self.first_seqs(writer), self.end(writer))
 
     def directories(self) -> Iterator["ArchivedDirectory"]:
         """All of them, by name, one at a time."""
@@ -92,6 +91,16 @@ class Archive:
         """A local directory, with those of its lines that are here alone. Asks the archive only if there are any."""
         return Joined(self.directory(local.writer), local) if local.starts_after else local
 
+    def all(self, local: Iterable[Directory]) -> Iterator[Readable]:
+        """Every journal that is here or there: local ones whole, then those that are in the archive alone."""
+        here = set()
+        for directory in local:
+            here.add(directory.writer)
+            yield self.whole(directory)
+        for writer in self.writers():
+            if writer not in here:
+                yield self.directory(writer)
+
     def fetch_directory(self, writer: str, root: pathlib.Path) -> Directory:
         """Put a writer's directory, as far as it is archived, below `root`. Raises OSError too.
 
@@ -100,11 +109,12 @@ class Archive:
         archived = self.directory(writer)
         path = root / writer
         path.mkdir(parents=True)
-        for one in archived.manifests:
-            sealed = path / one.segment.path.rpartition("/")[2]
-            sealed.write_bytes(self.fetch(one.segment))
-            if archived.end is None and one is archived.manifests[-1]:
-                (path / segments.segment_name(one.first_seq)).write_bytes(segments.read(sealed))
+        for first_seq in archived.first_seqs:
+            plain = path / segments.segment_name(first_seq)
+            sealed = segments.sealed_path(plain)
+            sealed.write_bytes(archived.fetch(first_seq))
+            if archived.end is None and first_seq == archived.first_seqs[-1]:
+                plain.write_bytes(segments.read(sealed))
                 sealed.unlink()
         for beside in archived.end.beside if archived.end else ():
             (path / beside.path.rpartition("/")[2]).write_bytes(self.fetch(beside))
@@ -112,22 +122,45 @@ class Archive:
 
 
 class ArchivedDirectory(Readable):
-    """A writer's directory in the archive. Reading it raises ArchiveError where an object is not what it was."""
+    """A writer's directory in the archive. Reading it raises ArchiveError where an object is not what it was.
 
-    def __init__(self, archive: Archive, writer: str, manifests: list[Manifest], end: End | None) -> None:
+    first_seqs: of its segments; end: None, if it is not archived to its end. What a manifest names is fetched when its
+    bytes are asked for.
+    """
+
+    def __init__(self, archive: Archive, writer: str, first_seqs: list[int], end: End | None) -> None:
         self.writer = writer
-        self.manifests = manifests
+        self.first_seqs = first_seqs
         self.end = end
         self._archive = archive
+        self._manifests: dict[int, Manifest] = {}
 
     @property
     def complete(self) -> bool:
         """As Readable.complete."""
         return self.end is not None
 
+    @property
+    def manifests(self) -> list[Manifest]:
+        """Of all segments, in order."""
+        return list(map(self.manifest, self.first_seqs))
+
+    def manifest(self, first_seq: int) -> Manifest:
+        """Of one of the segments."""
+        if first_seq not in self._manifests:
+            found = self._archive.manifest(self.writer, first_seq)
+            if found is None:
+                raise ArchiveError(f"{manifest_path(self.writer, first_seq)} is gone from the archive")
+            self._manifests[first_seq] = found
+        return self._manifests[first_seq]
+
+    def fetch(self, first_seq: int) -> bytes:
+        """A segment as it was sealed."""
+        return self._archive.fetch(self.manifest(first_seq).segment)
+
     def segments(self) -> list[Segment]:
-        """As Readable.segments; an object is fetched when its bytes are asked for."""
-        return [Segment(one.first_seq, _Fetched(self._archive, one.segment)) for one in self.manifests]
+        """As Readable.segments."""
+        return [Segment(first_seq, _Fetched(self, first_seq)) for first_seq in self.first_seqs]
 
     def salvaged(self) -> Segment | None:
         """As Readable.salvaged."""
@@ -165,12 +198,12 @@ class Joined(Readable):
 class _Fetched:
     """The lines' bytes of an archived segment, fetched each time they are iterated."""
 
-    def __init__(self, archive: Archive, one: Object) -> None:
-        self._archive = archive
-        self._object = one
+    def __init__(self, directory: ArchivedDirectory, first_seq: int) -> None:
+        self._directory = directory
+        self._first_seq = first_seq
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from segments.unpacked(io.BytesIO(self._archive.fetch(self._object)))
+        yield from segments.unpacked(io.BytesIO(self._directory.fetch(self._first_seq)))
 
 
 class Archiver:
@@ -322,10 +355,9 @@ class Archiver:
             raise ArchiveError(f"lines of {writer} up to {directory.starts_after} are gone from the archive")
         if not there:
             return Passage(chain.START, ())
-        last = self._archive.manifest(writer, max(there))
-        if last is None:
-            raise ArchiveError(f"{manifest_path(writer, max(there))} is gone from the archive")
-        return passed(last, Segment(last.first_seq, _Fetched(self._archive, last.segment)))
+        archived = ArchivedDirectory(self._archive, writer, sorted(there), None)
+        last = archived.manifest(max(there))
+        return passed(last, Segment(last.first_seq, _Fetched(archived, last.first_seq)))
 
 
 def manifest_path(writer: str, first_seq: int) -> str:

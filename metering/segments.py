@@ -43,6 +43,11 @@ def segment_name(first_seq: int) -> str:
     return f"{first_seq:016d}.jsonl"
 
 
+def sealed_name(first_seq: int) -> str:
+    """The same, once it is sealed."""
+    return segment_name(first_seq) + SEALED_SUFFIX
+
+
 def sealed_path(path: pathlib.Path) -> pathlib.Path:
     """Of a segment in either form: where its sealed form is."""
     return path if is_sealed(path) else path.with_name(path.name + SEALED_SUFFIX)
