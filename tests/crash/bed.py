@@ -172,6 +172,21 @@ class Bed:
         self.books.update()
         return census.outside(self.client.asked(), self.books.backends.entries)
 
+    def fold_elsewhere(self, journals: pathlib.Path) -> str:
+        """Close and fold these journals by hand, as on another host. returns: what was wrong with that, in words."""
+        words = ["ledger", "fold", str(journals), "--redis", self.store.url]
+        for writer in self.books.writers():
+            if not writer.closed:
+                words += ["--writer-is-dead", writer.name]
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway.cli", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return "" if done.returncode == 0 else f"{done.returncode}: {done.stdout}{done.stderr}"
+
     # The load
 
     def wait_for_ends(self, count: int) -> bool:

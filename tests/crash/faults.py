@@ -8,8 +8,6 @@ import pathlib
 import random
 import resource
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -19,7 +17,7 @@ from tests.crash.probe import ARM, MODES
 from tests.oracle import journal
 from tests.oracle.faults import Fault, Kind
 from tests.support.disks import Filler
-from tests.support.gateway import ROOT, eventually
+from tests.support.gateway import eventually
 
 OPERATIONS_WORKER = 12
 OPERATIONS_SUPERVISOR = 8
@@ -265,7 +263,7 @@ def _last_segment(bed: Bed, rng: random.Random) -> pathlib.Path:
 
 
 def copied_and_folded(bed: Bed, rng: random.Random) -> Census:
-    """All at once; a copy of all journals is closed and folded elsewhere while the gateway does the same at home."""
+    """All at once; a copy of all journals is closed and folded elsewhere, twice, while the gateway does it at home."""
     seen = _everybody_killed(bed)
     copy = bed.front.directory / "copy"
     shutil.copytree(bed.journals, copy)
@@ -273,7 +271,9 @@ def copied_and_folded(bed: Bed, rng: random.Random) -> Census:
         counters_restart=False
     ):  # the copy is closed first: the ledger is ahead of what is at home
         bed.restart()
-        _fold_elsewhere(bed, copy)
+        for _ in range(2):
+            if said := bed.fold_elsewhere(copy):
+                bed.books.found.append(Fault(Kind.LEDGER, "copy", said))
         for salvage in copy.glob(f"*/{journal.SALVAGE}"):
             home = bed.journals / salvage.parent.name / journal.SALVAGE
             eventually(home.exists, within_s=FOLD_S_MAX)
@@ -282,13 +282,6 @@ def copied_and_folded(bed: Bed, rng: random.Random) -> Census:
                 bed.books.found.append(Fault(Kind.CHAIN, salvage.parent.name, what))
     shutil.rmtree(copy)
     return seen
-
-
-def _fold_elsewhere(bed: Bed, journals: pathlib.Path) -> None:
-    command = [sys.executable, "-m", "tests.crash.fold", str(journals), bed.store.url]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=FOLD_S_MAX, check=False)
-    if done.returncode != 0:
-        bed.books.found.append(Fault(Kind.LEDGER, "copy", done.stdout + done.stderr))
 
 
 FAULTS: dict[str, Callable[[Bed, random.Random], Census]] = {
