@@ -103,6 +103,11 @@ def key_changed(*, actor: str | None, what: What, key: Key) -> Happening:
     )
 
 
+def clock_set(*, by_ms: int) -> Happening:
+    """The wall clock was set, forward or (negative) back, while this writer ran."""
+    return _happening("clock", by_ms=str(by_ms))
+
+
 def forgotten(*, actor: str, tenant: str, key: str) -> Happening:
     """A tenant's key of digests was deleted. key: its id, as the records' `digests` have it."""
     return _happening("forget", actor, tenant=tenant, key=key)

@@ -31,8 +31,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from metering import chain, endnotes, turns
+from metering import chain, endnotes, events, turns
 from metering.ballast import BASE_BYTES, START_BYTES, bytes_for
+from metering.clocks import Clocks
 from metering.journal import DiskFull, Journal, tree_bytes
 from metering.logs import log
 from metering.notary import Notary, Signed, SigningKey
@@ -156,6 +157,7 @@ class Recorder:
         self._leaf = chain.ZEROS
         self._entries: list[Entry] = []
         self._open: dict[str, int] = {}  # call id → admitted_ns, in the order of admission
+        self._clocks: Clocks | None = None  # from the start to the stop
         self._calls = 0
         self._others_bytes = 0  # less what of ours was freed since it was written
         self._on_synced: list[Callable[[int], None]] = []
@@ -557,6 +559,15 @@ class Recorder:
         if self.full or self._ballast_small or idle:
             self._size_ballast()
 
+    def _look_at_clock(self) -> None:
+        """Once a second: was it set? Lines, ticks and segments go by the new time."""
+        if self._clocks is None:
+            return
+        step_ns = self._clocks.step_ns(self._clock(), round(self._loop.time() * NS_PER_S))
+        if step_ns:
+            log(logger, logging.WARNING, "clock jumped", by_ms=step_ns // NS_PER_MS)
+            self.note(events.clock_set(by_ms=step_ns // NS_PER_MS).line(self._clock))
+
     def _scan(self) -> int:
         return tree_bytes(self._journal.path.parent, but=self.writer) - self._journal.freed_bytes()
 
@@ -568,6 +579,7 @@ class Recorder:
             self._others_bytes = done.result()
         if self.dead is None:
             self._look_at_ballast()
+            self._look_at_clock()
             self._timers["scan"] = self._loop.call_later(SCAN_INTERVAL_S, self._start_scan)
 
     # Start, ticks, stop
@@ -598,6 +610,7 @@ class Recorder:
             )
 
         assert self.seq == 0
+        self._clocks = Clocks(self._clock(), round(self._loop.time() * NS_PER_S))
         for one in (make, *behind):
             self.note(one)
         await self._flush_all()
@@ -616,6 +629,9 @@ class Recorder:
 
     def _tick(self, due_ns: int) -> None:
         early_ns = due_ns - self._clock()
+        if early_ns > TICK_NS:  # the clock was set back: by hours, perhaps
+            self._schedule_tick()
+            return
         if early_ns > 0:
             self._timers["tick"] = self._loop.call_later(early_ns / NS_PER_S, self._tick, due_ns)
             return
@@ -638,8 +654,9 @@ class Recorder:
         With calls still open there is no `stop` line: the directory is then left to the salvage,
         which writes their records. Raises nothing: a failed journal has told `on_dead`.
         """
+        self._clocks = None  # nothing may follow the `stop` line while that is synced
         if (tick := self._timers.pop("tick", None)) is not None:
-            tick.cancel()  # nothing may follow the `stop` line while that is synced
+            tick.cancel()
         with contextlib.suppress(OSError):  # it is `self.dead`, and `on_dead` has been told
             # First what is billed, so that a `stop` never stands behind lines that power may take.
             await self._flush_all()

@@ -59,7 +59,7 @@ def close(pieces: Iterable[Chained | bytes]) -> Closed:
     pieces: the directory as `chain.walk` gives it: good lines, then the torn tail as bytes.
 
     All times are `at_ns` of the last good line, or 0 if there is none: the writer lived at least
-    until then, and nothing else is known.
+    until then, and nothing else is known. No call ends before its admission, whatever the clock did.
     """
     seq, prev, at_ns = 0, chain.ZEROS, 0
     open_calls: dict[str, record.Admitted] = {}
@@ -123,7 +123,7 @@ def lost(admitted: record.Admitted, *, at_ns: int, seq: int, prev: str) -> recor
         body_bytes=admitted.body_bytes,
         call_id=admitted.call_id,
         cost_pusd=0,
-        finished_ns=at_ns,
+        finished_ns=max(at_ns, admitted.admitted_ns),  # the clock may have been set back between the two
         key_id=admitted.key_id,
         model=admitted.model,
         model_requested=admitted.model_requested,

@@ -88,6 +88,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.bypass",
     "metering.callbook",
     "metering.chain",
+    "metering.clocks",
     "metering.checkpoint",
     "metering.control",
     "metering.epochs",

@@ -28,6 +28,7 @@ EACH = {
     "sign_in_refused": events.sign_in_refused(actor=None, face="audit", status=401, count=2),
     "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
     "key": events.key_changed(actor="cli:ann", what="rotated", key=Key(from_ns=1, until_ns=2, vkey=VKEY)),
+    "clock": events.clock_set(by_ms=-7_200_000),
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
 }  # fmt: skip
 """One of each topic, with all its names."""

@@ -160,6 +160,19 @@ def test_after_another_error_nothing_more_may_be_asked(
         made.close()
 
 
+@pytest.mark.parametrize("hours", [(0, -5, -5, -4), (0, 7, 7, 7), (0, 0, -1, 0, -1, 0)])
+def test_a_clock_that_is_set_begins_one_segment_at_most(root: pathlib.Path, hours: tuple[int, ...]) -> None:
+    made = create(root)
+    lines = journals.encoded([journals.start(), *[journals.tick()] * (len(hours) - 1)])
+    for seq, (line, hour) in enumerate(zip(lines, hours, strict=True), 1):
+        made.write(line, seq, HOUR + hour)
+    made.close()
+    begun = len(Directory(root / WRITER).segment_paths())
+    # -5: it begins one, and an hour later another; 7: one; around the full hour: none.
+    assert begun == {-5: 3, 7: 2, 0: 1}[hours[1]]
+    assert len(list(Directory(root / WRITER).chained())) == len(hours)
+
+
 def test_without_room_for_another_segment_the_last_one_grows_on(
     root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

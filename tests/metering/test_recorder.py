@@ -85,6 +85,7 @@ class World:
         self.order: list[object] = []
         self.fold = NotingFold(self.order)
         self.now_ns = AT_NS
+        self.clock = lambda: self.now_ns
         self.died: list[OSError] = []
         self.reports: list[str] = []
         self.synced: list[int] = []
@@ -99,7 +100,7 @@ class World:
             [self.fold],
             signing.notary(WRITER),
             loop=loop,
-            clock=lambda: self.now_ns,
+            clock=lambda: self.clock(),
             on_dead=self._on_dead,
             unwritten=self.unwritten.append,
             **(arguments | options),
@@ -885,5 +886,56 @@ def test_a_tick_comes_at_the_full_minute_and_never_before(tmp_path: pathlib.Path
         assert (tick.at_ns, tick.open_calls, tick.oldest_admitted_ns) == (due_ns + 1, 2, AT_NS + 5)
         assert 59 < w.recorder._timers["tick"].when() - asyncio.get_running_loop().time() < 60.1
         await w.recorder.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("step_h", [-5, 5])
+def test_ticks_go_on_when_the_clock_is_set(tmp_path: pathlib.Path, step_h: int) -> None:
+    async def scenario() -> None:
+        w = World(tmp_path)
+        w.now_ns = AT_NS + 6 * NS_PER_HOUR - NS_PER_S // 100
+        await w.start()
+        loop = asyncio.get_running_loop()
+        w.now_ns += step_h * NS_PER_HOUR
+        w.recorder._timers["tick"].cancel()
+        w.recorder._tick(AT_NS + 6 * NS_PER_HOUR)
+        assert w.recorder._timers["tick"].when() - loop.time() < 60.1, "the next one is not hours away"
+        for _ in range(3):
+            before = w.recorder.seq
+            w.now_ns += 60 * NS_PER_S
+            w.recorder._timers["tick"].cancel()
+            w.recorder._tick(w.now_ns)
+            await w.until(lambda before=before: w.recorder.seq > before)
+        ticks = [line for line, _, _ in w.directory().records() if isinstance(line, record.Tick)]
+        assert 3 <= len(ticks) <= 4
+        await w.recorder.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("step_s", [-7_200, 3 * 7_200])
+def test_a_clock_that_was_set_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    monkeypatch.setattr(recorder, "SCAN_INTERVAL_S", 0.001)
+
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            began_ns = w.now_ns
+            w.clock = lambda: began_ns + round((loop.time() - began_s) * NS_PER_S)
+            w.recorder._look_at_clock()
+            seq = w.recorder.seq
+            for _ in range(50):
+                w.recorder._look_at_clock()
+            await turn()
+            assert w.recorder.seq == seq, "it runs, and nothing is told"
+            began_ns += step_s * NS_PER_S
+            await w.until(lambda: w.recorder.seq > seq)
+            (told,) = [line for line, _, _ in w.directory().records(seq) if isinstance(line, record.Event)]
+            assert told.topic == "clock"
+            assert abs(int(told.data["by_ms"]) - step_s * 1_000) < 1_000
 
     run(scenario)

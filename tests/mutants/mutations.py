@@ -141,6 +141,20 @@ def no_ballast() -> None:
     Ballast.resize = lambda ballast, _wanted: setattr(ballast, "calls", 1_000_000) or True
 
 
+def clock_set() -> None:
+    """No break of ours: the wall clock is off by as many seconds as the file at KILL_TEST_CLOCK says."""
+    file, now_ns, now = pathlib.Path(os.environ["KILL_TEST_CLOCK"]), time.time_ns, time.time
+
+    def off_s() -> int:
+        try:
+            return int(file.read_text() or 0)
+        except FileNotFoundError:
+            return 0
+
+    time.time_ns = lambda: now_ns() + off_s() * 1_000_000_000
+    time.time = lambda: now() + off_s()
+
+
 def slow_write() -> None:
     """No break of ours: each write to the disk takes a second, for as long as there is a file at KILL_TEST_SLOW."""
     write, slow = Journal.write, pathlib.Path(os.environ["KILL_TEST_SLOW"])
@@ -286,6 +300,7 @@ MUTATIONS = {
         gap_counted,
         disk_broken,
         no_ballast,
+        clock_set,
         slow_write,
         slow_sync,
         events_cut_at_reads,
