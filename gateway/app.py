@@ -191,7 +191,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
-        rounds.every(rounds.SLOW_SWEEP_S, books.look_at_keys),
+        rounds.every(rounds.SLOW_SWEEP_S, books.look),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.drain(worker.stopping, services, config.drain_s),

@@ -27,13 +27,14 @@ from gateway.config import Config
 from gateway.config_last import ConfigLast
 from metering import endnotes
 from metering import journal as journals
+from metering.anchors import Anchors, log_checkpoint
 from metering.families import Bound
 from metering.journal import Journal
 from metering.keys import Keys
 from metering.keywatch import KeyWatch
 from metering.logs import log
 from metering.mirror import LOCK, Mirror
-from metering.notary import Notary
+from metering.notary import Notary, Signed
 from metering.pages import Page
 from metering.recorder import Recorder
 from metering.shipper import Shipper
@@ -46,12 +47,16 @@ logger = logging.getLogger("weighbridge.worker")
 
 
 class Held(NamedTuple):
-    """One journal, the two folds of it that somebody asks, and who sees to its keys. stack: closes them."""
+    """One journal, the two folds of it that somebody asks, who sees to its keys, and where its checkpoints go.
+
+    stack: closes them.
+    """
 
     recorder: Recorder
     page: Page
     shipper: Shipper
     keywatch: KeyWatch
+    anchors: Anchors
     stack: contextlib.AsyncExitStack
 
 
@@ -143,10 +148,11 @@ class Books:
         if self._held is not None:
             self._held.shipper.compare()
 
-    def look_at_keys(self) -> None:
-        """Take up a key that has changed, without a restart."""
+    def look(self) -> None:
+        """Each second: take up a key that has changed, and send the newest checkpoint elsewhere if it is time."""
         if self._held is not None:
             self._held.keywatch.look(self._held.recorder)
+            self._held.anchors.look()
 
     def _take(self, opened: Held) -> None:
         self._held, self.recorder = opened, opened.recorder
@@ -199,6 +205,9 @@ class Books:
                 shown=self._shown,
                 mirror=self._mirror.put if self._mirror else None,
             )
+            anchors = Anchors((log_checkpoint, shipper.anchor), time.monotonic)
+            recorder.on_checkpoint(anchors.checkpointed)
+            recorder.on_checkpoint(functools.partial(_show_checkpoint, page, writer))
             try:
                 await self._start(recorder)
             except OSError:
@@ -206,9 +215,11 @@ class Books:
                 await asyncio.to_thread(journal.discard)
                 raise
             recorder.on_synced(shipper.synced)
+            recorder.on_synced(anchors.synced)
             await stack.enter_async_context(shipper)
+            stack.callback(anchors.send)
             stack.push_async_callback(recorder.stop)  # before the shipper, which so gets the last records
-            return Held(recorder, page, shipper, keywatch, stack.pop_all())
+            return Held(recorder, page, shipper, keywatch, anchors, stack.pop_all())
 
     async def _start(self, recorder: Recorder) -> None:
         last = ConfigLast(self._state_dir)
@@ -225,6 +236,10 @@ class Books:
         )
         if changes:
             last.remember(self._config)
+
+
+def _show_checkpoint(page: Page, writer: str, signed: Signed) -> None:
+    page.gauges.checkpoint(writer, signed.head.size + 1)
 
 
 def _new_writer() -> str:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection
 
 from metering import gone, journal
+from metering.anchors import StoredAnchors, log_checkpoint
 from metering.chain import Broken
 from metering.endnotes import Ends
 from metering.keys import Keys
@@ -58,6 +59,7 @@ class Caretaker:
         self._pages = state_dir / "pages"
         self._store = Store(redis_url)
         floor = None if retention_days is None else functools.partial(_floor, retention_days)
+        self._anchors = StoredAnchors(self._store)
         self._upkeep = Upkeep(self._store, tenants=tenants, host=host, floor=floor)
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
@@ -82,6 +84,8 @@ class Caretaker:
         for signed in self._ends.sign(self._key, time.time_ns()):
             if isinstance(signed, Broken):
                 log(logger, logging.ERROR, "journal not signed", reason=str(signed))
+            else:
+                log_checkpoint(signed)
         gone.retire(self._pages, self._journals)
 
     def _key(self) -> SigningKey:
@@ -153,7 +157,9 @@ class Caretaker:
     async def _fold(self) -> None:
         self._folded, connection = None, self._store.connections
         try:
-            await self._upkeep.round(journal.directories(self._journals))
+            directories = journal.directories(self._journals)
+            await self._upkeep.round(directories)
+            await self._anchors.put(directories, self._upkeep.register.epoch)
         except StoreUnavailable as error:
             self._unavailable(error)
         except OSError as error:

@@ -1,6 +1,6 @@
 """The clerk's keeping of the journals: sealed, made facts of, archived, trimmed, and deleted when they are old.
 
-retention ─▶ seal ─▶ facts ─▶ archive ─▶ trim          the last two where `journal.archive` is set
+retention ─▶ seal ─▶ facts ─▶ archive ─▶ anchors ─▶ trim          the last three where `journal.archive` is set
 """
 
 import functools
@@ -14,6 +14,7 @@ from gateway.archives import archive_of
 from gateway.config import Config
 from gateway.duties import Duty, Task
 from metering import event_journal, events, facts, gone, retention, sealing
+from metering.anchors import ArchivedAnchors
 from metering.archive import Archiver
 from metering.events import Happening
 from metering.journal import Directory, directories, tree_bytes
@@ -58,9 +59,11 @@ class Keeping:
         ]
         if self._archive is not None:
             archiver = Archiver(self._archive, self._maker, self._clock)
+            anchors = ArchivedAnchors(self._archive.objects, self._journals, time.monotonic)
             trimmer = Trimmer(self._archive, archiver, self._maker)
             found += [
                 Duty("archive", functools.partial(self._archive_tasks, archiver)),
+                Duty("anchors", lambda: (Task(writer, put) for writer, put in anchors.due())),
                 Duty("trim", lambda: [Task("", functools.partial(self._trim, trimmer))]),
             ]
         return found

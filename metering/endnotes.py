@@ -36,13 +36,18 @@ def read(directory: pathlib.Path) -> Note | None:
 
     Raises NotANote if what is there is none, OSError.
     """
+    found = text(directory)
+    return None if found is None else checkpoint.parse(found)
+
+
+def text(directory: pathlib.Path) -> str | None:
+    """The same as it stands there. Raises NotANote if it is no text, OSError."""
     try:
-        text = (directory / END_NOTE).read_text("utf-8")
+        return (directory / END_NOTE).read_text("utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
         raise NotANote("not UTF-8") from None
-    return checkpoint.parse(text)
 
 
 def ended(root: pathlib.Path) -> tuple[Ended, ...]:

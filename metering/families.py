@@ -306,6 +306,12 @@ JOURNAL_SLOW = Family(
     labels=(),
     help="Live workers whose journal is written by a thread because the disk is slow.",
 )
+JOURNAL_CHECKPOINT = Family(
+    name="weighbridge_journal_checkpoint_seq",
+    kind=Kind.GAUGE_MAX,
+    labels=("writer",),
+    help="Last checkpoint of each live writer's journal.",
+)
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -313,7 +319,7 @@ FAMILIES: Mapping[str, Family] = {
         *(CALLS, TOKENS, COST, UNPRICED, TTFT, TPOT, QUEUE_WAIT, OVERHEAD),
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
         *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
-        *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, JOURNAL_FULL, JOURNAL_SLOW),
+        *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, JOURNAL_FULL, JOURNAL_SLOW, JOURNAL_CHECKPOINT),
     )
 }
 
@@ -642,6 +648,7 @@ class Gauges:
         self._loop_lag = Count(LOOP_LAG, cells)
         self._journal_full = Count(JOURNAL_FULL, cells)
         self._journal_slow = Count(JOURNAL_SLOW, cells)
+        self._journal_checkpoint = Count(JOURNAL_CHECKPOINT, cells)
 
     def in_flight(self, backend: str, attempts: int) -> None:
         self._in_flight.set(attempts, backend)
@@ -664,3 +671,7 @@ class Gauges:
     def journal(self, *, full: bool, slow: bool) -> None:
         self._journal_full.set(int(full))
         self._journal_slow.set(int(slow))
+
+    def checkpoint(self, writer: str, seq: int) -> None:
+        """writer: this worker's; seq: of its last checkpoint."""
+        self._journal_checkpoint.set(seq, writer)

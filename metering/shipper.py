@@ -23,6 +23,7 @@ from metering.epochs import NO_EPOCH, Writer
 from metering.folder import Directory, log_stopped, read_again
 from metering.ledger import START, Batch, Done, Gap, Mark, Posted, Posting, Refused, Reply
 from metering.logs import log
+from metering.notary import Signed
 from metering.record import CallRecord, Line
 from metering.replay import Stopped
 from metering.store import Store, StoreUnavailable
@@ -167,6 +168,8 @@ class Shipper:
         self._connections = 0  # of the store, when it was last probed
         self._probe_at_s = 0.0  # of the loop's clock
         self._task: asyncio.Task[None] | None = None
+        self._note: str | None = None  # the newest checkpoint
+        self._noted: str | None = None  # … and the one that the store has
 
     @property
     def stopped(self) -> list[Stopped]:
@@ -203,6 +206,11 @@ class Shipper:
     def compare(self) -> None:
         """Ask for all marks at once: the store has lost records of somebody else."""
         self._probe_at_s = 0.0
+        self._wake.set()
+
+    def anchor(self, signed: Signed) -> None:
+        """Have the store keep this checkpoint, the newest; it is durable."""
+        self._note = signed.note
         self._wake.set()
 
     # The store's side
@@ -257,6 +265,9 @@ class Shipper:
             self._on_behind()
         if self._unstated:
             await self._state()
+        if self._note is not None and (note := self._note) != self._noted:
+            await self._store.put_anchors({self._directory.writer: note})
+            self._noted = note
 
     async def _look_for_a_new_epoch(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -308,6 +319,8 @@ class Shipper:
         epoch = await self._store.epoch()
         metas = await self._store.metas(self._streams)
         entered = all(meta.epoch == epoch for meta in metas.values())
+        if epoch != self._epoch:
+            self._noted = None  # another life of the store
         self._epoch = epoch if entered else NO_EPOCH
         self._unstated = True
 

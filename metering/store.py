@@ -2,6 +2,7 @@
 
     wb:1:epoch                      text  this life of the store
     wb:1:writers                    hash  writer → what is known of it (JSON)
+    wb:1:anchors                    hash  writer → its journal's newest signed note
     wb:1:{<tenant>}:m               hash  writer → mark (`seq:leaf`)
     wb:1:{<tenant>}:meta            hash  epoch, ready, floor
     wb:1:{<tenant>}:h:<yyyymmddhh>  hash  project|model|family|unit → integer
@@ -48,6 +49,7 @@ EVICTION_WANTED = "noeviction"
 _PIPELINE_KEYS = 200
 _EPOCH_KEY = "wb:1:epoch"
 _REGISTER_KEY = "wb:1:writers"
+_ANCHORS_KEY = "wb:1:anchors"
 _HOUR_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:h:([0-9]{10})")
 _MARKS_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:m")
 
@@ -184,6 +186,22 @@ class Store:
         if found:  # they share a slot. Sums that stayed behind their marks would be counted again
             _unwrap(await self._servers.ask([("DEL", *sorted(found))]))
         return len(found)
+
+    # Anchors (metering/anchors.py)
+
+    async def put_anchors(self, notes: Mapping[str, str]) -> None:
+        """Keep the newest note of each of these writers; a key of another type there is left alone."""
+        if not notes:
+            return
+        replies = await self._servers.ask(
+            [("HSET", _ANCHORS_KEY, writer, note) for writer, note in notes.items()]
+        )
+        _unwrap([reply for reply in replies if not _is_wrong_type(reply)])
+
+    async def anchors(self) -> dict[str, str]:
+        """The newest note of each writer, as it was put there by whoever."""
+        (reply,) = _unwrap(await self._servers.ask([("HGETALL", _ANCHORS_KEY)]))
+        return dict(reply)
 
     # Batches and marks
 

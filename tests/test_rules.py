@@ -51,6 +51,12 @@ CASES = [  # alert, a series each minute, fires within an hour?
     ("WeighbridgeJournalSlow", series("weighbridge_journal_slow", "1x60"), True),
     ("WeighbridgeJournalSlow", series("weighbridge_journal_slow", "0x13 1 0x60"), False),
     (
+        "WeighbridgeJournalUnsigned",
+        series('weighbridge_journal_checkpoint_seq{writer="w"}', "7+3x9 34x60"),
+        True,
+    ),
+    ("WeighbridgeJournalUnsigned", series('weighbridge_journal_checkpoint_seq{writer="w"}', "7+3x60"), False),
+    (
         "WeighbridgeJournalUnwritten",
         series('weighbridge_journal_unwritten_total{kind="tick"}', "0x10 1+1x60"),
         True,

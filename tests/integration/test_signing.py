@@ -6,6 +6,7 @@ Judged by tests/support/noteoracle.py, which imports nothing of the product.
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support import gateway, noteoracle
 from tests.support.gateway import ROOT, Gateway, eventually
+from tests.support.valkey import Valkey
 
 pytestmark = pytest.mark.integration
 
@@ -156,3 +158,39 @@ def test_an_operators_key_signs_and_is_not_kept(tmp_path: pathlib.Path) -> None:
         assert front.process.wait(gateway.READY_S) == 1
         assert "no key to sign the journal with" in front.log.read_text()
         assert "secret.pem: No such file" in front.log.read_text()
+
+
+def test_checkpoints_go_to_the_log_the_store_and_the_archive(tmp_path: pathlib.Path) -> None:
+    anchored = tmp_path / "archive" / "anchors"
+    with gateway.running(
+        tmp_path, [NOWHERE], ready=False, journal={"archive": str(tmp_path / "archive")}
+    ) as front:
+        wait_for(front, 1)
+        assert weighbridge("audit", "keys", "rotate", "--state-dir", str(front.state_dir)).returncode == 0
+        eventually(lambda: list(anchored.rglob("*.note")), within_s=30)
+        front.stop()
+        ended = {path.name: (path / "end.note").read_text() for path in journals(front)}
+        found = re.findall(r'^\{.*"event": ?"journal checkpoint".*\}$', front.log.read_text(), re.MULTILINE)
+        logged = [json.loads(line) for line in found]
+        assert logged
+        for line in logged:
+            key = next(vkey for vkey in vkeys(front) if vkey.split("+")[1] == line["key"])
+            note = noteoracle.read(line["note"], key)
+            assert (note.writer, note.size) == (line["writer"], line["size"])
+        (worker,) = {line["writer"] for line in logged}
+        assert logged[-1]["note"] == ended[worker], "the end's is sent at once"
+        front.restart()
+        wait_for(front, 2)
+
+        def stored() -> dict[str, str]:
+            with Valkey((front.state_dir / "store" / "url").read_text().strip()) as store:
+                flat = store.ask("HGETALL", "wb:1:anchors")
+            return dict(zip(flat[::2], flat[1::2], strict=True))
+
+        eventually(lambda: ended.items() <= stored().items())
+        with Valkey((front.state_dir / "store" / "url").read_text().strip()) as store:
+            store.ask("FLUSHALL")
+        eventually(lambda: ended.items() <= stored().items(), within_s=60)
+        front.stop()
+        done = weighbridge("audit", "verify", str(front.state_dir), "--anchor", str(anchored))
+        assert done.returncode == 0, done.stdout + done.stderr

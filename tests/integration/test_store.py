@@ -102,6 +102,20 @@ def same(valkey: Running, balances: Balances) -> bool:
     return vars(now) == vars(balances)
 
 
+def test_anchors_are_kept_and_disturb_nothing(server: Running, valkey: Running) -> None:
+    async def scenario(store: Store) -> None:
+        await store.put_anchors({})
+        await store.put_anchors({"w1": "one", "w2": "two"})
+        await store.put_anchors({"w2": "three"})
+        assert await store.anchors() == {"w1": "one", "w2": "three"}
+        valkey.ask("DEL", "wb:1:anchors")
+        valkey.ask("SET", "wb:1:anchors", "of another type")
+        await store.put_anchors({"w1": "one"})
+        assert valkey.ask("GET", "wb:1:anchors") == "of another type"
+
+    run(server, scenario)
+
+
 def test_keys_are_those_of_the_contract(server: Running, valkey: Running) -> None:
     assert post(server, batch_of(START, M3, {(HOUR, FIELD): 2})) == [Posted()]
     assert valkey.ask("HGETALL", "wb:1:{acme}:m") == ["w", f"3:{'3' * 16}"]
