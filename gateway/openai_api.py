@@ -160,9 +160,7 @@ class OpenAIApi:
         visit.model = served.id
         holder = self._holder(ask, principal.tenant, served) if visit.operation.keeps else None
         plan = self._plan(served, ask, holder, received_ns)
-        if visit.operation.answer.costs_tokens and services.seats.full(
-            served.id, [candidate.target.name for candidate in plan.able]
-        ):
+        if visit.operation.answer.costs_tokens and services.seats.full(served.id, plan.line.able):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not services.recorder.has_room():
             raise no_room()

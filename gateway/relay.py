@@ -138,16 +138,14 @@ class Relay:
             self._events.append(event)
             return
         self._busy = True
-        call, clock, events = self.call, self._services.clock, self._events
+        call, clock = self.call, self._services.clock
         try:
-            while True:
-                for action in call.handle(event, clock()):
-                    ACTIONS[type(action)](self, action)
-                if not events:
-                    break
-                event = events.popleft()
+            for action in call.handle(event, clock()):
+                ACTIONS[type(action)](self, action)
+            while self._events:
+                self._act(call.handle(self._events.popleft(), clock()))
         except Exception as error:  # noqa: BLE001  our own mistake must still end in one record and a free seat
-            events.clear()
+            self._events.clear()
             log(logger, logging.ERROR, "fault in a call", call_id=call.facts.call_id, error=repr(error))
             self._act(call.handle(machine.Stopping(error=errors.Fault("internal error")), clock()))
         finally:
@@ -200,12 +198,11 @@ class Relay:
         self._recorder.append(self)
 
     def _ask(self, action: machine.Ask) -> None:
-        if not self._seated:
-            self.feed(machine.Granted(backend=action.wants[0]))
-            return
-        backend = self._services.seats.ask(self._ticket, action.wants)
+        """A seat that is free is granted at once: nothing is to be done behind an `Ask`."""
+        wants = action.wants
+        backend = self._services.seats.ask(self._ticket, wants) if self._seated else wants[0]
         if backend is not None:
-            self.feed(machine.Granted(backend=backend))
+            self._act(self.call.handle(machine.Granted(backend=backend), self._services.clock()))
 
     def _leave(self, _action: machine.Leave) -> None:
         self._services.seats.leave(self._ticket)

@@ -162,10 +162,11 @@ class Course:
     patience_ns: by tier, how long its seats are waited for before the next tier opens.
     """
 
-    __slots__ = ("_base_tier", "_left", "_longer_than", "_open_tier", "_patience_ns")
+    __slots__ = ("_base_tier", "_left", "_longer_than", "_open_tier", "_patience_ns", "_plan")
 
     def __init__(self, plan: Plan, patience_ns: tuple[int, ...]) -> None:
         assert plan.able
+        self._plan = plan
         self._left = plan.able
         self._patience_ns = patience_ns
         self._longer_than: int | None = None  # only walls longer than this, once one was too short
@@ -193,14 +194,17 @@ class Course:
 
     def wants(self) -> tuple[str, ...]:
         """The backends of the open tiers, best first."""
-        tier = self._open_tier
-        return tuple([candidate.target.name for candidate in self._left if candidate.tier <= tier])
+        tier, left = self._open_tier, self._left
+        if left is self._plan.able and left[-1].tier <= tier:
+            return self._plan.line.able  # all of them, as for nearly every call
+        return tuple([candidate.target.name for candidate in left if candidate.tier <= tier])
 
     def take(self, backend: str) -> Candidate:
         """Try this one: it is not wanted again."""
-        for at, candidate in enumerate(self._left):
+        left = self._left
+        for at, candidate in enumerate(left):
             if candidate.target.name == backend:
-                self._left = self._left[:at] + self._left[at + 1 :]
+                self._left = left[:at] + left[at + 1 :]
                 return candidate
         raise AssertionError(f"{backend} is not to be tried")
 

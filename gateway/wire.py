@@ -159,6 +159,7 @@ class _Usual(msgspec.Struct):
     stream: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
+_UNSET = msgspec.UNSET
 _UNUSUAL = ("stream_options", *sorted(dialects.NOT_ON_DEVICE))
 _USUAL: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct(
@@ -178,24 +179,27 @@ def read_usual(body: bytes, operation: Operation) -> Ask | None:
         found = _USUAL.decode(body)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    if body.count(b'"model"') != 1:
+    stream, n, short, long = found.stream, found.n, found.max_tokens, found.max_completion_tokens
+    if (
+        body.count(b'"model"') != 1
+        or (stream is not _UNSET and body.count(b'"stream"') != 1)
+        or (n is not _UNSET and body.count(b'"n"') != 1)
+        or (short is not _UNSET and body.count(b'"max_tokens"') != 1)
+        or (long is not _UNSET and body.count(b'"max_completion_tokens"') != 1)
+    ):
         return None
-    for name, quoted in _COUNTED:
-        if getattr(found, name) is not msgspec.UNSET and body.count(quoted) != 1:
-            return None
     max_tokens = length = None
-    for name in operation.lengths:
-        count = getattr(found, name)
-        if count is not None and count is not msgspec.UNSET:
-            max_tokens, length = count, name
-            break
+    if isinstance(long, int) and "max_completion_tokens" in operation.lengths:
+        max_tokens, length = long, "max_completion_tokens"
+    elif isinstance(short, int):
+        max_tokens, length = short, "max_tokens"
     return Ask(
         model=found.model,
-        stream=found.stream is True,
+        stream=stream is True,
         include_usage=False,
         max_tokens=max_tokens,
         length=length,
-        n=found.n or None,
+        n=n or None,
         keys=(),
         members=None,
         options=None,
@@ -314,7 +318,6 @@ _MEMBER_BYTES = 5
 
 _QUOTED = {name: b'"%b"' % name.encode() for one in OPERATIONS.values() for name in one.acted_on}
 _QUOTED |= {name: b'"%b"' % name.encode() for name in _INCLUDE_USAGE}
-_COUNTED = tuple([(name, _QUOTED[name]) for name in _Usual.__struct_fields__ if name != "model"])
 
 
 def _check_once(text: bytes, values: Members, once: frozenset[str], *, inside: str) -> None:
