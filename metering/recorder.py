@@ -6,8 +6,9 @@
 
 A line is made at the flush, so what a call's end depends on (is its client still there?) is
 decided then and not before. Between the first append and the release there is no thread and
-no await, unless the disk is slow: from a write on that took SLOW_WRITE_NS a thread writes, so
-that the loop goes on with all else, until QUICK_WRITES in a row were quick again. Turns then
+no await, unless the disk is slow: from a write on that took SLOW_WRITE_NS, or a sync that is not
+done after SLOW_SYNC_S, a thread writes, so that the loop goes on with all else, until QUICK_WRITES in
+a row were quick again. Turns then
 are longer, and still one at a time. What makes lines durable runs in a thread, later;
 `synced_seq` says up to where. With `fsync: always` a thread writes each turn and syncs it, and only
 then those who wait are let go; what comes meanwhile is the next turn: one sync for all of it.
@@ -64,6 +65,8 @@ SCAN_INTERVAL_S = 1.0
 """How often the bytes of other writers are counted again."""
 SLOW_WRITE_NS = NS_PER_S // 20
 """A write takes 10 to 50 µs. One that takes this long was waiting for the disk, and every stream with it."""
+SLOW_SYNC_S = 0.2
+"""A sync that takes this long tells of a disk that stands still, before a write is held up by it."""
 QUICK_WRITE_NS = NS_PER_S // 200
 QUICK_WRITES = 20
 ADMISSION_BYTES = 2 * RECORD_BYTES_MAX
@@ -165,6 +168,7 @@ class Recorder:
         self._threads = concurrent.futures.ThreadPoolExecutor(4, "journal")
         self._threads_work: set[asyncio.Future[Any]] = set()
         self._sync: asyncio.Future[None] | None = None
+        self._sync_is_late = False
         self.slow = False
         self._quick_writes = 0  # in a row, while it is slow
         self._turn: Turn | None = None  # that a thread writes
@@ -358,7 +362,8 @@ class Recorder:
                 took_ms = took_ns // NS_PER_MS
                 log(logger, logging.WARNING, "journal slow, a thread writes it", write_ms=took_ms)
             return
-        self._quick_writes = self._quick_writes + 1 if took_ns < QUICK_WRITE_NS else 0
+        quick = took_ns < QUICK_WRITE_NS and not self._sync_is_late
+        self._quick_writes = self._quick_writes + 1 if quick else 0
         if self._quick_writes == QUICK_WRITES:
             self.slow = False
             log(logger, logging.INFO, "journal quick again")
@@ -516,9 +521,23 @@ class Recorder:
             return
         upto = self.seq
         self._sync = self._in_thread(self._journal.sync_work(), lambda done: self._end_sync(done, upto))
+        self._timers["late"] = self._loop.call_later(SLOW_SYNC_S, self._late_sync)
+
+    def _late_sync(self) -> None:
+        self._sync_is_late = True
+        if not self.slow:
+            self.slow, self._quick_writes = True, 0
+            log(
+                logger,
+                logging.WARNING,
+                "journal slow, a thread writes it",
+                sync_ms=round(SLOW_SYNC_S * 1_000),
+            )
 
     def _end_sync(self, done: asyncio.Future[None], upto: int) -> None:
         self._sync = None
+        self._sync_is_late = False
+        self._timers.pop("late").cancel()
         error = done.exception()
         if isinstance(error, OSError):
             self._die(error)

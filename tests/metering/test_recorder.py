@@ -525,6 +525,33 @@ def test_a_slow_disk_is_written_by_a_thread_one_turn_at_a_time(tmp_path: pathlib
     run(scenario)
 
 
+def test_a_sync_that_stands_still_is_seen_before_a_write_does(
+    tmp_path: pathlib.Path, slow_sync: SlowSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "SLOW_SYNC_S", 0.01)
+    monkeypatch.setattr(recorder, "QUICK_WRITE_NS", DEADLINE_S * NS_PER_S)
+    monkeypatch.setattr(recorder, "QUICK_WRITES", 2)
+
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            slow_sync.let_go.clear()
+            await w.append_all(journals.tick())
+            await w.until(lambda: w.recorder.slow)
+            for _ in range(5):
+                waiter = w.append(journals.tick())
+                await w.until(lambda waiter=waiter: waiter.seen == ["written"])
+            assert w.journal.threads[-5:] == ["journal"] * 5
+            assert w.recorder.slow, "as long as the sync is under way"
+            slow_sync.let_go.set()
+            await w.until(lambda: w.recorder._sync is None)
+            monkeypatch.setattr(recorder, "SLOW_SYNC_S", DEADLINE_S)
+            while w.recorder.slow:
+                waiter = w.append(journals.tick())
+                await w.until(lambda waiter=waiter: waiter.seen == ["written"])
+
+    run(scenario)
+
+
 @pytest.mark.usefixtures("slow_disk")
 def test_a_turn_without_a_line_needs_no_thread(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:

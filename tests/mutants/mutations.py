@@ -167,6 +167,39 @@ def slow_write() -> None:
     Journal.write = write_slowly
 
 
+def disk_stopped() -> None:
+    """No break of ours: the disk stands still for as long as there is a file at KILL_TEST_STOPPED.
+
+    Syncs wait at once; writes go into the page cache for a moment, and then wait too.
+    """
+    stopped, moment_s = pathlib.Path(os.environ["KILL_TEST_STOPPED"]), 0.5
+    write, sync_work = Journal.write, Journal.sync_work
+
+    def wait(moment_s: float) -> None:
+        try:
+            began_s = stopped.stat().st_mtime
+        except FileNotFoundError:
+            return
+        if time.time() - began_s >= moment_s:
+            while stopped.exists():
+                time.sleep(0.01)
+
+    def write_when_it_goes(journal: Journal, data: bytes, first_seq: int, hour: int | None) -> None:
+        wait(moment_s)
+        write(journal, data, first_seq, hour)
+
+    def sync_when_it_goes(journal: Journal) -> Callable[[], None]:
+        work = sync_work(journal)
+
+        def sync() -> None:
+            wait(0)
+            work()
+
+        return sync
+
+    Journal.write, Journal.sync_work = write_when_it_goes, sync_when_it_goes
+
+
 def slow_sync() -> None:
     """The same of each sync."""
     sync_work, slow = Journal.sync_work, pathlib.Path(os.environ["KILL_TEST_SLOW"])
@@ -301,6 +334,7 @@ MUTATIONS = {
         disk_broken,
         no_ballast,
         clock_set,
+        disk_stopped,
         slow_write,
         slow_sync,
         events_cut_at_reads,
