@@ -9,7 +9,7 @@ import functools
 import logging
 import pathlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 from starlette.applications import Starlette
@@ -169,6 +169,9 @@ async def _open(
         shown.loop_lag(services.lag.worst_ns)
         held.page.publish()
 
+    def warnings() -> Sequence[str]:
+        return books.held.shipper.warnings() if books.held is not None else ()
+
     def opened() -> None:
         services.recorder = books.recorder
         for entry in entries:
@@ -180,7 +183,7 @@ async def _open(
         app.router.routes += audit.routes()
     tenant_keys = TenantKeys(pathlib.Path(config.state_dir), cfg.with_digests(config))
     tenant_keys.refresh()
-    door.api = _open_faces(config, services, targets, gauges, main, ops_app)
+    door.api = _open_faces(config, services, targets, gauges, warnings, main, ops_app)
     if tenant_keys.wanted:
         door.api.new_relay = digested.maker(tenant_keys)
     for one in doors:
@@ -221,7 +224,13 @@ def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Ent
 
 
 def _open_faces(
-    config: Config, services: Services, targets: Targets, gauges: Callable[[], None], main: App, ops_app: App
+    config: Config,
+    services: Services,
+    targets: Targets,
+    gauges: Callable[[], None],
+    warnings: Callable[[], Sequence[str]],
+    main: App,
+    ops_app: App,
 ) -> OpenAIApi:
     keys = Keys(config.tenants)
     models = {model.name: _served(model, config) for model in config.models}
@@ -239,6 +248,7 @@ def _open_faces(
         models=tuple(models.values()),
         pages_dir=pathlib.Path(config.state_dir) / PAGES,
         before_scrape=gauges,
+        warnings=warnings,
     )
     main.router.routes += [
         *operators.routes(keys),

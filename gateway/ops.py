@@ -7,7 +7,7 @@ import asyncio
 import importlib.metadata
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -33,10 +33,14 @@ class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of /readyz. reasons: why calls cannot be served, or not be recorded."""
+    """The answer of /readyz. reasons: why calls cannot be served, or not be recorded.
+
+    warnings: what somebody should see to, though calls are served and recorded.
+    """
 
     ready: bool
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
     models: dict[str, bool]
     backends: tuple[BackendStatus, ...]
 
@@ -51,7 +55,9 @@ class Ops:
         models: tuple[ServedModel, ...],
         pages_dir: pathlib.Path,
         before_scrape: Callable[[], None],
+        warnings: Callable[[], Sequence[str]],
     ) -> None:
+        self._warnings = warnings
         self._services = services
         self._models = models
         self._pages_dir = pages_dir
@@ -100,6 +106,7 @@ class Ops:
         return Readiness(
             ready=any(models.values()) and recordable,
             reasons=tuple(reasons),
+            warnings=tuple(self._warnings()),
             models=models,
             backends=tuple(
                 BackendStatus(

@@ -180,18 +180,24 @@ class Folder:
 
 
 async def read_again(
-    store: Store, directory: Directory, marks: Mapping[str, Mark], *, upto_seq: int | None = None
+    store: Store,
+    directory: Directory,
+    marks: Mapping[str, Mark],
+    *,
+    upto_seq: int | None = None,
+    chunk_records: int | None = None,
 ) -> Replay:
     """Read a directory once for these tenants and post what the store has not got.
 
-    upto_seq: leave out what comes after it. The reading is done in a thread, some records at a time.
-    Raises StoreUnavailable, OSError.
+    upto_seq: leave out what comes after it. The reading is done in a thread, `chunk_records` at a time (None:
+    CHUNK_RECORDS). Raises StoreUnavailable, OSError.
     """
     replay = Replay(directory.writer, marks, starts_after=directory.starts_after)
     records: Records = iter(directory.billed(replay.after_seq))
     if upto_seq is not None:
         records = itertools.takewhile(lambda record: record[1] <= upto_seq, records)
-    while replay.at and (chunk := await asyncio.to_thread(list, itertools.islice(records, CHUNK_RECORDS))):
+    size = chunk_records or CHUNK_RECORDS
+    while replay.at and (chunk := await asyncio.to_thread(list, itertools.islice(records, size))):
         await _post(store, replay, chunk)
     replay.end()
     return replay

@@ -56,11 +56,14 @@ class Register:
         """
         epoch = await self._store.epoch()
         metas = await self._store.metas(tenants)
+        fallen: dict[str, list[str]] = {}
         for tenant, meta in metas.items():
             floor = self._floors.get(tenant, "")
             if floor > meta.floor:
-                await self._store.set_floor([tenant], floor)
+                fallen.setdefault(floor, []).append(tenant)
             self._floors[tenant] = max(floor, meta.floor)
+        for floor, low in fallen.items():
+            await self._store.set_floor(low, floor)
         await self._look()
         stale = lost and epoch == self.epoch
         if epoch == NO_EPOCH or stale or any(meta.epoch != epoch for meta in metas.values()):

@@ -26,12 +26,14 @@ from metering.logs import log
 from metering.notary import Signed
 from metering.record import CallRecord, Line
 from metering.replay import Stopped
-from metering.store import Store, StoreUnavailable
+from metering.store import EVICTION_WANTED, Store, StoreUnavailable
 
 BATCH_RECORDS_MAX = 1_000
 WINDOW_RECORDS_MAX = 10_000
 """Records held in memory, over all tenants."""
 PROBE_S = 30.0
+READ_AGAIN_RECORDS = 500
+"""Records in one go when the journal is read again: this is a loop that serves calls, and 1,000 are 5 ms."""
 EPOCH_S = 1.0
 """How often it is looked whether the store has begun a new epoch."""
 BACKOFF_MIN_S = 0.1
@@ -151,6 +153,7 @@ class Shipper:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.store_gone = False
+        self._eviction: str | None = None  # the store's policy, as of this connection
         self._host = host
         self._clock = clock
         self._epoch = NO_EPOCH  # in which all marks were compared last
@@ -175,6 +178,19 @@ class Shipper:
     def stopped(self) -> list[Stopped]:
         """Streams that can't go on by themselves; each probe tries them again."""
         return [stream.stopped for stream in self._streams.values() if stream.stopped]
+
+    def warnings(self) -> list[str]:
+        """What an operator should see to, though calls are served; the same words each time, with no address."""
+        found = []
+        if self.store_gone:
+            found.append(
+                "the ledger's store cannot be reached: calls are journalled, and sent when it is back"
+            )
+        if self._eviction not in (None, EVICTION_WANTED):
+            found.append(f"the ledger's store may evict: its maxmemory-policy is {self._eviction}")
+        return found + [
+            f"the ledger's stream of {stop.tenant} is stopped: {stop.reason}" for stop in self.stopped
+        ]
 
     def lag(self) -> int:
         """Records in the journal, durable or not, that the store has not acknowledged."""
@@ -301,6 +317,8 @@ class Shipper:
         """Ask for all marks."""
         self._probe_at_s = asyncio.get_running_loop().time() + PROBE_S
         await self._store.ping()
+        if self._store.connections != self._connections:
+            self._eviction = await self._store.eviction()
         self._connections = self._store.connections
         await self._enter_epoch()
         writer = self._directory.writer
@@ -333,7 +351,13 @@ class Shipper:
         }
         if not marks:
             return False
-        replay = await read_again(self._store, self._directory, marks, upto_seq=self._synced_seq)
+        replay = await read_again(
+            self._store,
+            self._directory,
+            marks,
+            upto_seq=self._synced_seq,
+            chunk_records=READ_AGAIN_RECORDS,
+        )
         for tenant, stop in replay.stopped.items():
             self._streams[tenant].stop(stop)
         for tenant, at in replay.at.items():

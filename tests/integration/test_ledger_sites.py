@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import pathlib
 import subprocess
 import sys
@@ -206,3 +207,16 @@ def test_a_command_that_was_given_up_leaves_its_reply_to_nobody(tmp_path: pathli
         asyncio.run(scenario(one.url))
     with stores.cluster(stores.valkey_binary(), tmp_path / "cluster") as three:
         asyncio.run(scenario(three.url))
+
+
+def test_a_store_that_may_evict_is_told_by_readyz(tmp_path: pathlib.Path, backend: Scripted) -> None:
+    with stores.single(stores.valkey_binary(), tmp_path / "store") as store, store:
+        store.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        with site(tmp_path / "a", store.url, backend.port) as one:
+
+            def warnings() -> list[str]:
+                return json.loads(one.get("/readyz")[1])["warnings"]
+
+            eventually(
+                lambda: warnings() == ["the ledger's store may evict: its maxmemory-policy is allkeys-lru"]
+            )

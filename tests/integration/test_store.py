@@ -530,6 +530,45 @@ def test_the_laws_see_a_wrong_script(server: Running, valkey: Running, part: str
     run(server, scenario)
 
 
+FLOOR = "open[i] = tonumber(string.sub(KEYS[i], -#floor)) >= tonumber(floor)"
+MARKING = "redis.call('HSET', KEYS[1], writer, last)\n"
+CHECKING = "local highs, lows"
+
+
+@pytest.mark.parametrize(
+    ("part", "mutant"),
+    [
+        (FLOOR, "open[i] = true"),  # closed hours come back
+        (CHECKING, MARKING + CHECKING),  # the mark moves before all is known to fit
+    ],
+)
+def test_what_is_closed_or_refused_is_left_alone_by_the_right_script_only(
+    server: Running, valkey: Running, part: str, mutant: str
+) -> None:
+    """A closed hour; a batch that is refused; the same once its cause is gone. With and without the mutant."""
+
+    async def scenario(client: Store, balances: Balances) -> bool:
+        server.everywhere("FLUSHALL")
+        before, kept = ledger.hour_text(ledger.hour_number(HOUR) - 1), (HOUR, FIELD)
+        sent = batch_of(START, M3, {(before, FIELD): 5, kept: RANGE_MAX})
+        balances.floors["acme"], balances.values["acme", *kept] = HOUR, "1"
+        valkey.ask("HSET", "wb:1:{acme}:meta", "floor", HOUR)
+        valkey.ask("HSET", f"wb:1:{{acme}}:h:{HOUR}", FIELD, "1")
+        as_modelled = await client.post([sent]) == [balances.post(sent)]
+        balances.values["acme", *kept] = "0"
+        valkey.ask("HSET", f"wb:1:{{acme}}:h:{HOUR}", FIELD, "0")
+        as_modelled &= await client.post([sent]) == [balances.post(sent)]
+        return as_modelled and same(valkey, balances)
+
+    async def both(client: Store) -> None:
+        assert await scenario(client, Balances())
+        assert part in client._script
+        client._script = client._script.replace(part, mutant)
+        assert not await scenario(client, Balances())
+
+    run(server, both)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_both_exports_are_the_same_bytes(server: Running, valkey: Running, seed: int) -> None:
     rng = random.Random(seed)

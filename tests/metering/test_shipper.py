@@ -34,6 +34,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small bounds meet often; a short backoff keeps tests short."""
     monkeypatch.setattr(folder, "CHUNK_RECORDS", 4)
     monkeypatch.setattr(shipper, "BATCH_RECORDS_MAX", 3)
+    monkeypatch.setattr(shipper, "READ_AGAIN_RECORDS", 4)
     monkeypatch.setattr(shipper, "WINDOW_RECORDS_MAX", 8)
     monkeypatch.setattr(shipper, "BACKOFF_MIN_S", 0.001)
     monkeypatch.setattr(shipper, "BACKOFF_MAX_S", 0.004)
@@ -610,5 +611,29 @@ def test_a_stream_that_rests_is_stated_as_behind() -> None:
             await eventually(lambda: "wlive" in live.store.balances.writers)
             live.shipper.compare()
             await eventually(lambda: stated(live).behind == ("acme",))
+
+    run(scenario)
+
+
+def test_what_an_operator_should_see_to_is_told() -> None:
+    class Evicting(BalancesStore):
+        async def eviction(self) -> str | None:
+            return "allkeys-lru"
+
+    async def scenario() -> None:
+        live = Live(Evicting())
+        live.store.balances.marks["acme", "wlive"] = "rubbish"
+        assert live.shipper.warnings() == []
+        async with live.shipper:
+            live.write(tenant="acme")
+            live.sync()
+            evicts = "the ledger's store may evict: its maxmemory-policy is allkeys-lru"
+            stopped = "the ledger's stream of acme is stopped: FORM"
+            await eventually(lambda: live.shipper.warnings() == [evicts, stopped])
+            live.store.faults = ["lost"] * 1_000_000
+            live.write(tenant="globex")
+            live.sync()
+            await eventually(lambda: len(live.shipper.warnings()) == 3)
+            assert live.shipper.warnings()[0].startswith("the ledger's store cannot be reached")
 
     run(scenario)
