@@ -1,4 +1,4 @@
-"""The rules of the README's section «Layers» that a machine can check."""
+"""The rules of deploy/reference/design.md's section «Layers» that a machine can check."""
 
 import ast
 import graphlib
