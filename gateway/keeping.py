@@ -20,6 +20,7 @@ from metering.events import Happening
 from metering.journal import Directory, directories, tree_bytes
 from metering.keys import Keys
 from metering.logs import log
+from metering.objects import ArchiveError, ArchiveUnavailable
 from metering.retention import NS_PER_DAY
 from metering.trimming import Trimmer
 
@@ -62,7 +63,7 @@ class Keeping:
             anchors = ArchivedAnchors(self._archive.objects, self._journals, time.monotonic)
             trimmer = Trimmer(self._archive, archiver, self._maker)
             found += [
-                Duty("archive", functools.partial(self._archive_tasks, archiver)),
+                Duty("archive", lambda: [Task("", functools.partial(self._archive_all, archiver))]),
                 Duty("anchors", lambda: (Task(writer, put) for writer, put in anchors.due())),
                 Duty("trim", lambda: [Task("", functools.partial(self._trim, trimmer))]),
             ]
@@ -84,10 +85,19 @@ class Keeping:
                 about = facts.name(directory.writer, first_seq)
                 yield Task(about, functools.partial(self._maker.make, directory, first_seq))
 
-    def _archive_tasks(self, archiver: Archiver) -> Iterable[Task]:
-        """One for each directory."""
+    def _archive_all(self, archiver: Archiver) -> None:
+        """Raises ArchiveError of all directories that can't be archived; at once, if the archive is away."""
+        wrong = []
         for directory in directories(self._journals):
-            yield Task(directory.writer, functools.partial(archiver.archive, directory))
+            try:
+                archiver.archive(directory)
+            except ArchiveUnavailable:
+                raise
+            except (ArchiveError, OSError) as error:
+                wrong.append(str(error))
+        if wrong:
+            more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            raise ArchiveError(wrong[0] + more)
 
     def _trim(self, trimmer: Trimmer) -> None:
         over_bytes = tree_bytes(self._journals, but="") - self._bytes_kept

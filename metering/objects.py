@@ -33,6 +33,10 @@ class ArchiveError(Exception):
     """The archive can't be used, or does not hold what it should; the message says which object and why."""
 
 
+class ArchiveUnavailable(ArchiveError):
+    """It can't be reached, read or written now; what it holds is another question."""
+
+
 class AlreadyThere(ArchiveError):
     """There is an object of this name; it was left as it is."""
 
@@ -46,7 +50,7 @@ class Listed(NamedTuple):
 
 
 class Objects(Protocol):
-    """Objects by path, with `/` between the steps. Every method raises ArchiveError."""
+    """Objects by path, with `/` between the steps. Every method raises ArchiveUnavailable."""
 
     def put_new(self, path: str, data: bytes) -> None:
         """Raises AlreadyThere too."""
@@ -132,7 +136,7 @@ class LocalObjects:
         try:
             yield
         except OSError as error:
-            raise ArchiveError(f"{self._root / path}: {error.strerror or error}") from error
+            raise ArchiveUnavailable(f"{self._root / path}: {error.strerror or error}") from error
 
 
 def _raise_but_missing(error: OSError) -> None:
@@ -223,4 +227,4 @@ class BucketObjects:
             yield
         except (BaseError, OSError, ValueError) as error:
             reason = str(error).partition("\n")[0]  # the rest is the library's inside
-            raise ArchiveError(f"{self._url(path)}: {reason}") from error
+            raise ArchiveUnavailable(f"{self._url(path)}: {reason}") from error

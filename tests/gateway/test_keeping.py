@@ -10,6 +10,7 @@ from gateway import keeping
 from gateway.config import MIB, Config, Journal, Model, Tenant, Tier
 from gateway.duties import Clerk
 from gateway.keeping import Keeping
+from gateway.logs import FACTS
 from metering import gone
 from metering.archive import Archive
 from metering.journal import Directory, directories
@@ -94,6 +95,32 @@ def test_an_old_journal_goes_everywhere_and_an_event_tells_of_it(
         ("retention", None, {"where": where, "writers": WRITER, "older_than_ns": older})
         for where in ("local", "archive")
     ]
+
+
+def test_one_directory_that_cannot_be_archived_does_not_keep_the_others_back(
+    tmp_path: pathlib.Path, directory: Directory, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = write_directory(tmp_path / "journal", [*makes(2), stop()], writer="w" + "b" * 16)
+    for segment in other.iterdir():
+        os.utime(segment, ns=(AT_NS, AT_NS))
+    objects = LocalObjects(tmp_path / "archive")
+    objects.put_new(f"journal/{WRITER}/0000000000000001.jsonl.zst", b"somebody else's")
+    rounds(config(tmp_path, archive=str(tmp_path / "archive")), AT_NS + NS_PER_DAY)
+    assert Archive(objects).writers() == [other.name]
+    (told,) = [getattr(one, FACTS) for one in caplog.records]
+    assert told["duty"] == "archive"
+    assert f"{WRITER}/0000000000000001.jsonl.zst is in the archive with other bytes" in told["reason"]
+
+
+def test_an_archive_that_is_away_is_said_once(
+    tmp_path: pathlib.Path, directory: Directory, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_directory(tmp_path / "journal", [*makes(2), stop()], writer="w" + "b" * 16)
+    (tmp_path / "archive").write_text("no directory")
+    rounds(config(tmp_path, archive=str(tmp_path / "archive")), AT_NS + NS_PER_DAY, count=3)
+    told = [getattr(one, FACTS)["duty"] for one in caplog.records]
+    assert (told.count("retention"), told.count("archive")) == (1, 1)
+    assert all(is_sealed(path) for _, path in directory.segment_paths())
 
 
 def test_what_is_not_counted_yet_is_not_deleted(tmp_path: pathlib.Path, directory: Directory) -> None:
