@@ -30,6 +30,7 @@ TORN_BYTES_MAX = 6_000
 FILLER = "filler"
 FULL_S_MAX = 3.0
 FOLD_S_MAX = 60.0
+SALVAGED_S = 30.0
 
 
 # Processes
@@ -218,18 +219,19 @@ def flipped_bytes(bed: Bed, rng: random.Random) -> Census:
     bed.arm(victim, rng, OPERATIONS_WORKER)
     bed.die_armed(victim)
     seen = bed.census_of_killed(bed.everybody(), [victim, *bed.workers()])
-    before = bed.books.writers()
+    before, flips = bed.books.writers(), bed.books.flips
     with bed.books.still(counters_restart=True):
-        flipped = _flip(bed, rng, victim)
+        writer = _flip(bed, rng, victim)
+        bed.restart()
+        eventually((bed.journals / writer / journal.SALVAGE).exists, within_s=SALVAGED_S)
     bed.books.excuse(before, "flipped byte")
-    bed.restart()
-    if flipped is not None:
-        _expect_found(bed, flipped)
+    if bed.books.flips > flips:
+        _expect_found(bed, writer)
     return seen
 
 
-def _flip(bed: Bed, rng: random.Random, pid: int) -> str | None:
-    """returns: the writer whose journal was hit; None: all that it had written was synced."""
+def _flip(bed: Bed, rng: random.Random, pid: int) -> str:
+    """Flip a bit in the journal of this process, unless all of it was synced. returns: its writer."""
     writer = next(one for one in bed.books.writers() if one.lines and one.lines[0]["pid"] == pid)
     segments = sorted((bed.journals / writer.name).glob("[0-9]*.jsonl"))
     data = bytearray(segments[-1].read_bytes())
@@ -237,7 +239,7 @@ def _flip(bed: Bed, rng: random.Random, pid: int) -> str | None:
     end = data.rfind(b"\n") + 1  # of the last whole line
     last = data.rfind(b"\n", 0, max(0, end - 1)) + 1
     if durable >= end:
-        return None
+        return writer.name
     at = rng.randrange(durable, last) if durable < last else end - 1
     data[at] ^= 1 << rng.randrange(8)
     hit_seq = int(segments[-1].stem) + data.count(b"\n", 0, at)
@@ -249,8 +251,6 @@ def _flip(bed: Bed, rng: random.Random, pid: int) -> str | None:
 
 def _expect_found(bed: Bed, writer: str) -> None:
     """The salvage says that there were bytes that are no lines."""
-    salvage = bed.journals / writer / journal.SALVAGE
-    eventually(salvage.exists, within_s=30)
     (closed,) = (one for one in bed.books.writers() if one.name == writer)
     if not closed.lines or closed.lines[-1].get("torn_bytes", 0) == 0:
         bed.books.found.append(Fault(Kind.CHAIN, writer, "a flipped byte was not found"))

@@ -71,7 +71,7 @@ def calls(writers: Iterable[Writer]) -> Iterator[Line]:
 def read_one(path: pathlib.Path) -> Writer:
     """A writer's directory, live or closed."""
     writer = Writer(path.name)
-    torn = b""
+    torn = good = b""  # good: of the last segment that has a line, the lines
     salvage = path / SALVAGE
     for segment in files.segments(path):
         data = files.read(segment)
@@ -81,9 +81,11 @@ def read_one(path: pathlib.Path) -> Writer:
             torn += data
         else:
             torn = take(writer, data)
+            good = data[: len(data) - len(torn)] or good
     if salvage.exists():
-        if b"\n" in torn:
-            torn = _refuted(writer, salvage.read_bytes()) + torn
+        if b"\n" in torn and _is_refuted(writer, salvage.read_bytes()):
+            del writer.lines[-1], writer.leaves[-1]
+            torn = good[good.rfind(b"\n", 0, -1) + 1 :] + torn
         if rest := take(writer, salvage.read_bytes()):
             writer.fault(f"{len(rest)} bytes of the salvage do not continue the chain")
         _check_salvage(writer, torn.rstrip(b"\0"))
@@ -110,16 +112,13 @@ def take(writer: Writer, data: bytes) -> bytes:
     return data
 
 
-def _refuted(writer: Writer, salvage: bytes) -> bytes:
-    """The last line, if a whole one behind it does not continue it and the salvage did not take it for a line either.
+def _is_refuted(writer: Writer, salvage: bytes) -> bool:
+    """Did the salvage not take the last line for one, behind which a whole one does not continue it?
 
     A line is proven by the one behind it. One that was altered may still read as JSON, and not as its kind.
     """
     first = _line(salvage.partition(b"\n")[0])
-    if not writer.lines or first is None or first.get("seq") != len(writer.lines):
-        return b""
-    writer.leaves.pop()
-    return encode(writer.lines.pop()) + b"\n"
+    return bool(writer.lines) and first is not None and first.get("seq") == len(writer.lines)
 
 
 def _line(raw: bytes) -> Line | None:
