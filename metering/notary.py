@@ -6,7 +6,7 @@ The leaves are those of the chain, so a line costs one more hash, of two nodes. 
 tree some hundred at a time: that is cheaper, and no turn of the loop has to take in a thousand.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from metering import checkpoint
@@ -52,11 +52,13 @@ class Notary:
         """Lines written so far."""
         return self._tree.size + len(self._leaves)
 
-    def add(self, leaves: Sequence[str]) -> None:
+    def add(self, leaves: Iterable[str]) -> None:
         """Take in the leaves (64 hex digits each) of lines that were written."""
-        self.unsigned += len(leaves)
-        self._leaves += leaves
-        if len(self._leaves) >= CHUNK_LEAVES:
+        before = len(self._leaves)
+        self._leaves.extend(leaves)
+        now = len(self._leaves)
+        self.unsigned += now - before
+        if now >= CHUNK_LEAVES:
             self._take_in()
 
     def succeed(self, key: SigningKey, *, at_once: bool) -> None:

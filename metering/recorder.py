@@ -28,6 +28,7 @@ import contextlib
 import errno
 import functools
 import logging
+import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
@@ -76,6 +77,9 @@ IDLE_SHARE = 16
 """A ballast beyond its start's size is lowered when it holds room for so many times the calls that are open."""
 CALLS_MORE_MIN = 16
 """A disk has room again once the ballast would hold so many calls more than are open."""
+
+_LEAF = operator.itemgetter(2)
+"""Of a line with its seq and leaf."""
 
 
 class Fold(Protocol):
@@ -374,7 +378,7 @@ class Recorder:
         """
         if turn.lines:
             _, self.seq, self._leaf = turn.lines[-1]
-            self._notary.add([leaf for _, _, leaf in turn.lines])
+            self._notary.add(map(_LEAF, turn.lines))
             if self._mirror is not None:
                 self._mirror(turn.data)
             if self._always:

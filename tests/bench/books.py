@@ -125,7 +125,7 @@ async def _measure(at_once: int) -> float:
             segment_bytes_max=64 * 2**20,
         )
         page = Page(root / "pages", journal.writer, on_stuck=_fail)
-        shipper = Shipper(_Store(), journals.Directory(journal.path), on_behind=lambda: None)
+        shipper = Shipper(_Store(), journals.Directory(journal.path), host="bench", on_behind=lambda: None)
         recorder = Recorder(
             journal,
             (page, shipper),

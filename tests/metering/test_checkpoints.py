@@ -201,7 +201,7 @@ def test_it_is_found_where_a_checkpoint_signs_another_number_of_lines(
     add, late = Notary.add, [[]]  # type: ignore[var-annotated]
 
     def add_late(one: Notary, leaves: list[str]) -> None:
-        late.append(leaves)
+        late.append(list(leaves))
         add(one, late.pop(0))
 
     monkeypatch.setattr(Notary, "add", add_late)
