@@ -81,15 +81,16 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         "paths",
         metavar="DIR",
         type=pathlib.Path,
-        nargs="+",
+        nargs="*",
         help="a state directory, its journal/, a writer's, or a pack",
     )
+    command.add_argument("--archive", metavar="A", help="where trimmed and older journals are: DIR or s3://…")
     command.add_argument(
         "--anchor",
         metavar="A",
         action="append",
         default=[],
-        help="notes kept elsewhere: FILE, DIR or redis://…",
+        help="notes kept elsewhere: FILE, DIR, s3://… or redis://…",
     )
     command.add_argument(
         "--key",
@@ -198,14 +199,14 @@ def export(args: argparse.Namespace) -> int:
 
 def pack(args: argparse.Namespace) -> int:
     """Pack a month for an auditor: inventory, verification, keys, checkpoints, events and ledger, signed."""
-    from gateway import pack_command
+    from gateway import anchored, pack_command
     from metering import verify
 
     commands.journal_root(args)
     where = commands.place(args)
     try:
         pack_command.parse_month(args.month)
-        anchors = [anchor for given in args.anchor for anchor in verify.read_anchors(pathlib.Path(given))]
+        anchors = [anchor for given in args.anchor for anchor in anchored.read(given)]
     except (ValueError, verify.VerifyError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     tell = functools.partial(commands.tell, where, "audit pack")
@@ -221,16 +222,22 @@ def pack(args: argparse.Namespace) -> int:
 def verify(args: argparse.Namespace) -> int:
     """Verify journals: that no line was changed, dropped, added or moved since it was signed. Exit: 0 whole,
     1 tampered, 4 incomplete."""
+    from gateway import anchored
     from metering import verify
+    from metering.archive import Archive
     from metering.audit import as_json
     from metering.findings import Verdict
+    from metering.objects import ArchiveError, open_objects
     from metering.verify_page import page
 
+    if not args.paths and not args.archive:
+        raise CommandError("there is nothing to verify: name a DIR, or an --archive", EXIT_USAGE)
     try:
         keys = [key for given in args.key for key in verify.given_keys(given)]
-        anchors = [anchor for given in args.anchor for anchor in verify.read_anchors(pathlib.Path(given))]
-        report = verify.verify(verify.find(args.paths), keys, anchors)
-    except verify.VerifyError as error:
+        anchors = [anchor for given in args.anchor for anchor in anchored.read(given)]
+        archive = Archive(open_objects(args.archive)) if args.archive else None
+        report = verify.verify(verify.find(args.paths), keys, anchors, archive)
+    except (verify.VerifyError, ArchiveError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     sys.stdout.write(as_json(report).decode() + "\n" if args.json else page(report))
     exits = {Verdict.WHOLE: EXIT_OK, Verdict.TAMPERED: EXIT_FAILED, Verdict.INCOMPLETE: EXIT_INCOMPLETE}

@@ -116,7 +116,7 @@ class Archive:
             if archived.end is None and first_seq == archived.first_seqs[-1]:
                 plain.write_bytes(segments.read(sealed))
                 sealed.unlink()
-        for beside in archived.end.beside if archived.end else ():
+        for beside in archived.beside:
             (path / beside.path.rpartition("/")[2]).write_bytes(self.fetch(beside))
         return Directory(path)
 
@@ -158,13 +158,22 @@ class ArchivedDirectory(Readable):
         """A segment as it was sealed."""
         return self._archive.fetch(self.manifest(first_seq).segment)
 
+    @property
+    def beside(self) -> tuple[Object, ...]:
+        """The files that stand beside its segments, once it is complete."""
+        return self.end.beside if self.end else ()
+
+    def fetch_beside(self, one: Object) -> bytes:
+        """One of those."""
+        return self._archive.fetch(one)
+
     def segments(self) -> list[Segment]:
         """As Readable.segments."""
         return [Segment(first_seq, _Fetched(self, first_seq)) for first_seq in self.first_seqs]
 
     def salvaged(self) -> Segment | None:
         """As Readable.salvaged."""
-        for one in self.end.beside if self.end else ():
+        for one in self.beside:
             if one.path.endswith(f"/{SALVAGE}"):
                 data = self._archive.fetch(one)
                 return Segment(chain.link(chain.first_line([data])).seq, [data])

@@ -37,6 +37,7 @@ class What(enum.StrEnum):
     SALVAGE_DIFFERS = "salvage_differs"
     SEAL_DAMAGED = "seal_damaged"
     PACK_DIFFERS = "pack_differs"
+    ARCHIVE_DIFFERS = "archive_differs"
     # incomplete
     LIVE = "live"
     NOT_CLOSED = "not_closed"

@@ -162,8 +162,19 @@ class Inspection:
         self._salvaged = True
         self.read(file, first_seq, (data,))
 
-    def finish(self, *, live: bool, end_note: str | None, end_note_file: str) -> Inspected:
-        """All files have been read. live: its writer holds the lock. end_note: what it holds; None: there is none."""
+    def finish(
+        self,
+        *,
+        live: bool,
+        end_note: str | None,
+        end_note_file: str,
+        unclosed: str = "its writer died, and nobody has closed it",
+    ) -> Inspected:
+        """All files have been read.
+
+        live: its writer holds the lock. end_note: what it holds; None: there is none. unclosed: what it means if
+        there is no stop.
+        """
         at_end = Place(end_note_file)
         self._notes.compare(self._seq, self._tree.root(), self._place)
         self._notes.end(self._seq, self._place)
@@ -171,7 +182,7 @@ class Inspection:
             self._notes.check(end_note, self._seq, self._tree.root(), at_end)
         self._check_chain(live)
         if self._stop is None:
-            self._check_open(live)
+            self._check_open(live, unclosed)
         elif self._stop_seq != self._seq:
             says = f"there are lines behind the stop (seq {self._stop_seq})"
             self._findings.add(What.OUT_OF_PLACE, self._place, says)
@@ -278,16 +289,14 @@ class Inspection:
         elif not live:
             self._findings.add(What.NOT_CLOSED, place, f"a torn tail of {self._torn_bytes} bytes: {says}")
 
-    def _check_open(self, live: bool) -> None:
+    def _check_open(self, live: bool, unclosed: str) -> None:
         """There is no stop."""
         open_calls = f"{self._calls.open} calls are open" if self._calls.open else "no call is open"
         if live:
             says = f"its writer lives: looked at up to seq {self._seq}, where {open_calls}"
             self._findings.add(What.LIVE, self._place, says)
         elif self._break is None:
-            says = (
-                f"it has no stop: its writer died, and nobody has closed it; {open_calls} at seq {self._seq}"
-            )
+            says = f"it has no stop: {unclosed}; {open_calls} at seq {self._seq}"
             self._findings.add(What.NOT_CLOSED, self._place, says)
 
     def _inspected(self, live: bool) -> Inspected:

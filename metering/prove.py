@@ -12,8 +12,8 @@ from metering.endnotes import END_NOTE
 from metering.journal import Directory
 from metering.proof import PathBuilder, Proof, ProvenLine
 from metering.record import Checkpoint
+from metering.sources import front_of
 from metering.trust import Trust, Unsigned
-from metering.verify import front_of
 
 _LEAVES_AT_ONCE = 1024
 

@@ -4,27 +4,29 @@
                a pack (metering/pack.py)                                  ─▶ its signature and its files
     --key      vkeys, else keys.json of the state directories             ─▶ which signatures count
     --anchor   notes that were kept elsewhere                             ─▶ claims on the journals
+    --archive  trimmed fronts, journals that are not here any more        ─▶ read as well; claims on the others
 
 Nothing is written, and no gateway need run. Of a live writer what stood there when it was looked at is verified. The
 rules are pure: metering/inspection.py for one journal, metering/verdict.py for all of them.
 """
 
-import fcntl
-import os
+import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from metering import chain, checkpoint, keys, salvage, segments, verdict
+from metering import chain, checkpoint, keys, salvage, segments, sources, verdict
+from metering.archive import Archive, ArchivedDirectory
 from metering.checkpoint import NotANote
-from metering.endnotes import END_NOTE
-from metering.findings import Place, What
-from metering.inspection import NO_FRONT, Front, Inspection
-from metering.journal import LOCK, SALVAGE, WRITER_PATTERN, Directory, directories
+from metering.findings import Finding, Place, What
+from metering.inspection import Inspection
+from metering.journal import WRITER_PATTERN, Directory, directories
 from metering.keyring import Key
 from metering.notebook import Claim
+from metering.objects import ArchiveError
 from metering.pack import KEYS, NotAPack, Pack
 from metering.record import Start
+from metering.sources import Source
 from metering.trust import Trust, parse_keys
 from metering.verdict import Anchor, Journal, Keys, Named, Report
 
@@ -126,24 +128,72 @@ def anchor(note: bytes, source: str) -> Anchor:
         raise VerifyError(f"{source} is no anchor: {error}") from None
 
 
-def verify(places: Places, given_keys: Sequence[Key], anchors: Sequence[Anchor]) -> Report:
+class _Journal(NamedTuple):
+    """A journal to be verified. open: as it is now. whole: what it names must be there."""
+
+    writer: str
+    whole: bool
+    open: Callable[[], Source]
+
+
+def verify(
+    places: Places, given_keys: Sequence[Key], anchors: Sequence[Anchor], archive: Archive | None = None
+) -> Report:
     """Verify journals.
 
     given_keys: if there are any, no other key counts, and of these the dates that were found count as well.
-    Anchors must have been read before `places` were found, or what a live writer has written since is missed.
-    Raises VerifyError, OSError.
+    archive: has the fronts of journals that were trimmed, and journals that are not here any more; what it says of the
+    others is held against them. Anchors must have been read before `places` were found, or what a live writer has
+    written since is missed. Raises VerifyError, OSError.
     """
     trust, keys = _trust(given_keys, places.keys)
     claims, findings = verdict.anchor_claims(anchors, trust)
     findings += [finding for pack in places.packs for finding in pack.check(trust)]
-    named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if places.whole]
-    for directory in places.directories:
-        for writer, claim in _ended(directory).items():
+    whole = bool(places.whole) or not places.directories
+    named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if whole]
+    journals, amiss = _journals(places, archive, claims)
+    findings += amiss
+    for journal in journals:
+        source = journal.open()
+        for writer, claim in _ended(source).items():
             claims.setdefault(writer, []).append(claim)
-            if directory.path in places.whole:
-                named.append(Named(writer, Place(str(directory.file_of(1)), 1)))
-    journals = _inspect_all(places.directories, trust, claims)
-    return verdict.conclude(journals, named=named, anchors=len(anchors), findings=findings, keys=keys)
+            if journal.whole:
+                named.append(Named(writer, Place(source.files[0].name, 1)))
+    inspected = _inspect_all(journals, trust, claims)
+    return verdict.conclude(inspected, named=named, anchors=len(anchors), findings=findings, keys=keys)
+
+
+def _journals(
+    places: Places, archive: Archive | None, claims: dict[str, list[Claim]]
+) -> tuple[list[_Journal], list[Finding]]:
+    """The journals to be looked at, those that only the archive has behind the others. Adds what the archive claims."""
+    found: list[_Journal] = []
+    amiss: list[Finding] = []
+    here = {directory.writer for directory in places.directories}
+    archived: dict[str, ArchivedDirectory] = {}
+    for writer in archive.writers() if archive else ():
+        if not places.whole and places.directories and writer not in here:
+            continue  # one writer's directory was asked for, and no other
+        try:
+            assert archive is not None
+            one = archive.directory(writer)
+            claims.setdefault(writer, []).extend(sources.archive_claims(one))
+            source = functools.partial(sources.of_archive, one)
+            source()
+        except ArchiveError as error:
+            says, place = str(error), Place(f"archive:{writer}")
+            amiss.append(
+                Finding(file=place.file, line=0, says=says, what=What.ARCHIVE_DIFFERS, writer=writer)
+            )
+            continue
+        archived[writer] = one
+        if writer not in here:
+            found.append(_Journal(writer, True, source))
+    for directory in places.directories:
+        claims.setdefault(directory.writer, []).extend(sources.front_claim(directory))
+        source = functools.partial(sources.of_directory, directory, archived.get(directory.writer))
+        found.append(_Journal(directory.writer, directory.path in places.whole, source))
+    return found, amiss
 
 
 def _trust(given: Sequence[Key], found: Sequence[Key]) -> tuple[Trust | None, Keys]:
@@ -159,94 +209,69 @@ def _trust(given: Sequence[Key], found: Sequence[Key]) -> tuple[Trust | None, Ke
     return trust, Keys(source="given", vkeys=trust.vkeys)
 
 
-def _ended(directory: Directory) -> dict[str, Claim]:
-    """What the first line of a directory claims of others."""
-    file = directory.file_of(1)
+def _ended(source: Source) -> dict[str, Claim]:
+    """What the first line of a journal claims of others."""
+    if not source.files or source.files[0].first_seq != 1:
+        return {}
+    name, _, blocks = source.files[0]
     try:
-        line = chain.decode(chain.first_line(segments.Blocks(file)))
-    except (chain.NotALine, FileNotFoundError):
-        return {}  # whoever reads the directory will say so
-    return verdict.ended_claims(line, Place(str(file), 1)) if isinstance(line, Start) else {}
+        line = chain.decode(chain.first_line(blocks))
+    except (chain.NotALine, FileNotFoundError, ArchiveError):
+        return {}  # whoever reads the journal will say so
+    return verdict.ended_claims(line, Place(name, 1)) if isinstance(line, Start) else {}
 
 
 def _inspect_all(
-    found: Sequence[Directory], trust: Trust | None, claims: Mapping[str, Sequence[Claim]]
+    found: Sequence[_Journal], trust: Trust | None, claims: Mapping[str, Sequence[Claim]]
 ) -> list[Journal]:
     """Inspect each. Of several copies of one journal the longest is read again and held against the others."""
-    copies: dict[str, list[Journal]] = {}
-    for directory in found:
-        journal = inspect(directory, trust, claims.get(directory.writer, ()))
-        copies.setdefault(directory.writer, []).append(journal)
-    for writer, journals in copies.items():
-        if len(journals) > 1:
-            longest = max(journals, key=lambda journal: journal.inspected.size)
-            journals.remove(longest)
-            others = [verdict.copy_claim(one.inspected, one.path) for one in journals]
-            directory = Directory(pathlib.Path(longest.path))
-            journals.insert(0, inspect(directory, trust, [*claims.get(writer, ()), *others]))
-    return [journal for journals in copies.values() for journal in journals]
+    copies: dict[str, list[tuple[_Journal, Journal]]] = {}
+    for one in found:
+        inspected = inspect(one.open(), trust, claims.get(one.writer, ()))
+        copies.setdefault(one.writer, []).append((one, inspected))
+    for writer, several in copies.items():
+        if len(several) > 1:
+            longest = max(several, key=lambda pair: pair[1].inspected.size)
+            several.remove(longest)
+            others = [verdict.copy_claim(one.inspected, one.path) for _, one in several]
+            again = inspect(longest[0].open(), trust, [*claims.get(writer, ()), *others])
+            several.insert(0, (longest[0], again))
+    return [inspected for several in copies.values() for _, inspected in several]
 
 
-def inspect(directory: Directory, trust: Trust | None, claims: Sequence[Claim]) -> Journal:
-    """Read one writer's directory. Raises OSError."""
-    # In this order: what a writer that ends meanwhile adds is then behind what we ask for, never before it.
-    live = _is_live(directory.path)
-    end_note = _read(directory.path / END_NOTE)
-    salvaged = _read(directory.path / SALVAGE)
-    front = front_of(directory)
-    inspection = Inspection(directory.writer, str(directory.path), trust, claims, front)
-    if front.size:
-        says = f"seq 1 to {front.size} are in the archive alone, and it was not given"
-        inspection.find(What.FRONT_MISSING, Place(str(directory.path / segments.ARCHIVED)), says)
-    for first_seq, path in directory.segment_paths():
-        if first_seq > front.size:
-            blocks = segments.Blocks(path)
-            inspection.read(str(path), first_seq, blocks)
-            if blocks.damaged:
-                inspection.find(
-                    What.SEAL_DAMAGED, Place(str(path)), "by its checksum it is not what was sealed"
-                )
-    if salvaged is not None:
-        file = str(directory.path / SALVAGE)
-        inspection.read_salvage(file, salvaged)
-        # Of a trimmed directory the admissions that were open may be in the archive.
-        if not front.size and not salvage.is_end(salvaged, chain.walk(directory.segments())):
-            says = "this is not what closing its directory makes"
-            inspection.find(What.SALVAGE_DIFFERS, Place(file), says)
-    note = None if end_note is None else end_note.decode(errors="replace")
-    inspected = inspection.finish(live=live, end_note=note, end_note_file=str(directory.path / END_NOTE))
-    return Journal(inspected=inspected, path=str(directory.path))
+def inspect(source: Source, trust: Trust | None, claims: Sequence[Claim]) -> Journal:
+    """Read one journal. Raises OSError."""
+    inspection = Inspection(source.writer, source.path, trust, claims, source.front)
+    if source.front.size:
+        says = f"seq 1 to {source.front.size} are in the archive alone, and it was not given, or has not all of them"
+        inspection.find(What.FRONT_MISSING, Place(source.path), says)
+    for file in source.files:
+        try:
+            inspection.read(file.name, file.first_seq, file.blocks)
+        except ArchiveError as error:
+            inspection.find(What.ARCHIVE_DIFFERS, Place(file.name), str(error))
+        if file.damaged:
+            inspection.find(What.SEAL_DAMAGED, Place(file.name), "by its checksum it is not what was sealed")
+    if source.salvage.data is not None:
+        _read_salvage(inspection, source, source.salvage.data)
+    note = source.end_note.data
+    inspected = inspection.finish(
+        live=source.live,
+        end_note=None if note is None else note.decode(errors="replace"),
+        end_note_file=source.end_note.name,
+        unclosed=source.unclosed,
+    )
+    return Journal(inspected=inspected, path=source.path)
 
 
-def front_of(directory: Directory) -> Front:
-    """What is in the archive alone."""
-    archived = segments.read_archived(directory.path)
-    if archived is None or len(archived.frontier) != archived.last_seq.bit_count():
-        return NO_FRONT  # one that says nothing explains no missing lines
+def _read_salvage(inspection: Inspection, source: Source, data: bytes) -> None:
+    inspection.read_salvage(source.salvage.name, data)
+    if source.front.size:
+        return  # the admissions that were open may be among the lines that are not here
     try:
-        frontier = tuple(bytes.fromhex(node) for node in archived.frontier)
-    except ValueError:
-        return NO_FRONT
-    return Front(archived.last_seq, archived.leaf, frontier)
-
-
-def _is_live(path: pathlib.Path) -> bool:
-    """Does a writer hold the lock? Asked for a moment with a shared lock, on a file opened for reading only."""
-    try:
-        fd = os.open(path / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return False  # a copy without it
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _read(path: pathlib.Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+        if salvage.is_end(data, chain.walk(source.segments())):
+            return
+    except ArchiveError:
+        return  # that was found before
+    says = "this is not what closing its directory makes"
+    inspection.find(What.SALVAGE_DIFFERS, Place(source.salvage.name), says)

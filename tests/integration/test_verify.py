@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from backends.simulator.settings import Settings
-from tests.support import gateway, simulator
+from tests.support import gateway, simulator, stores, valkey
 from tests.support.gateway import ROOT, Gateway, eventually
 
 pytestmark = pytest.mark.integration
@@ -114,3 +114,20 @@ def test_one_that_is_dropped_is_missed(served: tuple[Gateway, list[str]], tmp_pa
     kept = str(one.state_dir / "journal" / writer / "end.note")
     code, report = verified(copy, "--anchor", kept)
     assert (code, report["anchors"], report["anchors_met"]) == (4, 1, 0)
+
+
+def test_the_anchors_of_a_store_are_what_the_journals_were(
+    served: tuple[Gateway, list[str]], tmp_path: pathlib.Path
+) -> None:
+    """Each writer's newest note, as gateways keep it in their store."""
+    one, _ = served
+    with stores.single(stores.valkey_binary(), tmp_path) as store, valkey.Valkey(store.url) as asking:
+        for note in one.state_dir.glob("journal/*/end.note"):
+            asking.ask("HSET", "wb:1:anchors", note.parent.name, note.read_bytes())
+        code, report = verified(one.state_dir, "--anchor", store.url)
+        assert (code, report["anchors_met"]) == (0, report["anchors"])
+        assert report["anchors"] > 1
+        asking.ask("DEL", "wb:1:anchors")
+        done = command("verify", str(one.state_dir), "--anchor", store.url)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "there is no anchor in" in done.stderr
