@@ -53,6 +53,9 @@ class _Store:
 
     async def ping(self) -> None: ...
 
+    async def eviction(self) -> str:
+        return "noeviction"
+
     async def epoch(self) -> str:
         return "bench"
 
