@@ -9,10 +9,14 @@ import msgspec
 
 from gateway.config import Journal
 from metering import audit
+from metering import prove as proving
 from metering.archive import JOURNAL, Archive
 from metering.audit import Found, NotFound
+from metering.journal import WRITER_PATTERN
 from metering.objects import open_objects
+from metering.proof import Proof
 from metering.recall import recall
+from metering.trust import Trust
 
 
 def archive_of(journal: Journal) -> Archive | None:
@@ -40,6 +44,29 @@ def find(journals: pathlib.Path, journal: Journal, call_id: str) -> Found:
             except NotFound:
                 raise NotFound(f"{not_here}; nor is it in the archive, {journal.archive}") from None
             return msgspec.structs.replace(found, file=pathlib.Path(JOURNAL, found.writer, found.file.name))
+
+
+def prove(journals: pathlib.Path, journal: Journal, call_id: str, trust: Trust) -> Proof:
+    """The proof of this call: from the journals on this disk, or else from the archive's.
+
+    A proof needs the journal from its first line on, so all of it is fetched for as long as that takes.
+    Raises NotFound, NotProven, ArchiveError, OSError.
+    """
+    try:
+        return proving.prove(journals, call_id, trust)
+    except NotFound as error:
+        writer = call_id.rpartition("-")[0]
+        archive = archive_of(journal)
+        if archive is None or not WRITER_PATTERN.fullmatch(writer) or not archive.first_seqs(writer):
+            raise
+        not_here = error
+    with tempfile.TemporaryDirectory(prefix="weighbridge-") as name:
+        root = pathlib.Path(name)
+        archive.fetch_directory(writer, root)
+        try:
+            return proving.prove(root, call_id, trust)
+        except NotFound:
+            raise NotFound(f"{not_here}; nor is it in the archive, {journal.archive}") from None
 
 
 @contextlib.contextmanager

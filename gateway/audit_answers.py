@@ -95,11 +95,12 @@ def _shown(root: pathlib.Path, call_id: str, where: Literal["here", "archive"]) 
 
 def _proof(question: Proof, config: Config) -> Answer:
     root, writer = _place(question, config)
-    if not (root / writer).is_dir():
-        return _elsewhere(question, config, "/proof")
     try:
-        proof = prove.prove(root, question.call_id, verify.trust_beside(root))
-    except (audit.NotFound, prove.NotProven, verify.VerifyError) as error:
+        proof = archives.prove(root, config.journal, question.call_id, verify.trust_beside(root))
+    except audit.NotFound as error:
+        here = (root / writer).is_dir()
+        return _not_there(error, root) if here else _elsewhere(question, config, "/proof")
+    except (prove.NotProven, verify.VerifyError) as error:
         return _not_there(error, root)
     return Answer(status=200, content=msgspec.Raw(msgspec.json.encode(proof, order="sorted")))
 

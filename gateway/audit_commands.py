@@ -160,14 +160,19 @@ def tail(args: argparse.Namespace) -> int:
 
 def prove(args: argparse.Namespace) -> int:
     """Prove a call: its lines, and what shows that they are in the journal that was signed, as JSON."""
+    from gateway import archives
     from metering import verify
     from metering.audit import NotFound
-    from metering.prove import NotProven, prove
+    from metering.objects import ArchiveError
+    from metering.prove import NotProven
 
-    root = commands.journal_root(args)
+    where = commands.place(args)
+    if where.journal.archive is None:
+        commands.journal_root(args)
     try:
-        proof = prove(root, args.call, verify.trust_beside(root))
-    except (NotFound, NotProven, verify.VerifyError) as error:
+        trust = verify.trust_beside(where.journals)
+        proof = archives.prove(where.journals, where.journal, args.call, trust)
+    except (NotFound, NotProven, ArchiveError, verify.VerifyError) as error:
         raise CommandError(str(error)) from error
     if proof.vkey is None:
         say("no key beside the journal has signed this note: whoever checks the proof must know it")

@@ -205,3 +205,27 @@ def test_a_store_that_cannot_be_asked() -> None:
         anchored.read("redis://127.0.0.1:1")
     with pytest.raises(VerifyError):
         anchored.read("s3://")
+
+
+def test_a_call_of_the_archive_is_proven(
+    place: Place, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its journal is not here any more, or its front is not."""
+    config = tmp_path / "weighbridge.yaml"
+    config.write_text(
+        json.dumps({"state_dir": str(tmp_path), "journal": {"archive": str(tmp_path / "archive")}})
+    )
+    here = prove(config, f"{WRITER}-1", capsys)
+    trim(place)
+    assert prove(config, f"{WRITER}-1", capsys) == here
+    shutil.rmtree(place.journals / WRITER)
+    assert prove(config, f"{WRITER}-1", capsys) == here
+    for call in (f"{WRITER}-99", "w" + "c" * 16 + "-1", "x"):
+        assert cli.main(["audit", "prove", "--call", call, "-c", str(config)]) == 1
+    assert "nor is it in the archive" in capsys.readouterr().err
+
+
+def prove(config: pathlib.Path, call: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert cli.main(["audit", "prove", "--call", call, "-c", str(config)]) == 0
+    proof: dict[str, object] = json.loads(capsys.readouterr().out)
+    return proof
