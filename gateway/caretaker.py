@@ -64,6 +64,7 @@ class Caretaker:
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
         self._poked = threading.Event()
+        self._behind = threading.Event()  # a worker saw that the store has lost records
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="caretaker", daemon=True)
 
@@ -101,7 +102,7 @@ class Caretaker:
 
     def behind(self) -> None:
         """Go round at once: the store has lost records, so this is another life of it."""
-        self._upkeep.lost = True
+        self._behind.set()
         self.poke()
 
     def close(self, wait_s: float) -> None:
@@ -156,6 +157,9 @@ class Caretaker:
 
     async def _fold(self) -> None:
         self._folded, connection = None, self._store.connections
+        if self._behind.is_set():
+            self._behind.clear()
+            self._upkeep.lost = True
         try:
             directories = journal.directories(self._journals)
             await self._upkeep.round(directories)

@@ -62,13 +62,13 @@ class Upkeep:
     async def _fold(self, directories: Sequence[Directory]) -> bool:
         for _ in range(EPOCHS_MAX):
             before, tenants = self.register.epoch, self.tenants
-            lost, self.lost = self.lost, False
-            epoch = await self.register.begin(tenants, lost=lost)
+            epoch = await self.register.begin(tenants, lost=self.lost)
+            self.lost &= epoch == NO_EPOCH
             if epoch != before:
                 self.folder.begin_epoch()
             await self._raise_floor()
             await self.folder.fold(directories)
-            self.lost |= self.folder.fell or (lost and epoch == NO_EPOCH)
+            self.lost |= self.folder.fell
             if epoch != NO_EPOCH and not self.lost and self.tenants == tenants:
                 return True
         return False

@@ -18,6 +18,7 @@ from tests.support.gateway import ROOT, Gateway, eventually
 from tests.support.rawbackend import Scripted
 from tests.support.stage import CARD, SIZED
 from tests.support.stores import Running
+from tests.support.valkey import ValkeyError
 
 pytestmark = pytest.mark.integration
 
@@ -153,6 +154,27 @@ def test_a_cluster_that_loses_one_shard_begins_a_new_epoch_and_is_filled_again(
         calls(one)  # the next call of a tenant shows what is lost of it
         eventually(lambda: differences(store, one) == [] and all_ready(store), within_s=LEVEL_S)
         assert store.ask("GET", "wb:1:epoch") != before
+
+
+def test_a_cluster_that_misses_a_server_costs_no_call(tmp_path: pathlib.Path, backend: Scripted) -> None:
+    """It comes back without its data. Meanwhile nothing is sent, to the other shards neither."""
+    binary, directory = stores.valkey_binary(), tmp_path / "store"
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(stores.cluster(binary, directory))
+        one = stack.enter_context(site(tmp_path / "a", store.url, backend.port))
+        with store:
+            calls(one)
+            eventually(lambda: differences(store, one) == [] and all_ready(store), within_s=LEVEL_S)
+            (lost,) = [each for each in store.each if "wb:1:{acme}:m" in each.ask("KEYS", "*")]
+            port = lost.ask("CONFIG", "GET", "port")[1]
+            with contextlib.suppress(OSError, ValkeyError):
+                lost.ask("SHUTDOWN", "NOSAVE")
+        calls(one)
+        stack.enter_context(stores.node_of_cluster(binary, directory, int(port)))
+        eventually(lambda: stores.answers(f"redis://127.0.0.1:{port}"))
+        with store:
+            eventually(lambda: "cluster_state:ok" in store.ask("CLUSTER", "INFO"))
+            eventually(lambda: differences(store, one) == [] and all_ready(store), within_s=LEVEL_S)
 
 
 def test_a_replica_that_lags_and_takes_over_is_caught_up(tmp_path: pathlib.Path, backend: Scripted) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 import json
+import pathlib
 import random
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -441,6 +442,21 @@ def test_why_it_is_unavailable(reply: bytes, reason: str) -> None:
                 assert await client.eviction() is None
 
     asyncio.run(scenario())
+
+
+@pytest.mark.debian
+def test_a_certificate_of_nobody_known_is_refused(tmp_path: pathlib.Path) -> None:
+    binary = stores.redis_binary()
+    if binary is None:
+        pytest.skip("no redis-server 7")
+
+    async def scenario(url: str) -> None:
+        async with Store(url) as client:
+            with pytest.raises(StoreUnavailable, match="no connection"):
+                await client.ping()
+
+    with stores.single(binary, tmp_path, authority=Authority(tmp_path)) as running:
+        asyncio.run(scenario(running.url.partition("?")[0]))
 
 
 def test_nobody_there() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from metering.epochs import Meta, Writer
 from metering.folder import Folder
 from metering.ledger import Balances
 from metering.register import Register, new_epoch, raise_floor
+from metering.store import StoreUnavailable
 from metering.upkeep import Upkeep
 from tests.support.ledgers import (
     HOUR,
@@ -275,6 +277,102 @@ def test_a_store_that_went_back_begins_a_new_epoch() -> None:
         assert store.balances.epoch != before
         assert g1.register.unready == []
         assert store.sums() == folded(g1.directories + g2.directories)
+
+    asyncio.run(scenario())
+
+
+def test_a_writer_that_the_floor_has_let_go_is_not_put_back() -> None:
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        for gateway in (g1, g2, g1):
+            await gateway.round()
+        await raise_floor(store, TENANTS, ledger.hour_text(HOUR + 3))
+        assert store.balances.writers == {}
+        g1.directories = []
+        await g1.round()  # it remembers them all
+        assert store.balances.writers == {}
+        assert g1.register.unready == []
+
+    asyncio.run(scenario())
+
+
+def test_a_round_in_a_store_that_begins_epoch_after_epoch_is_given_up() -> None:
+    class Restless(BalancesStore):
+        async def renew(self, seen: str, new: str) -> str:
+            self.balances.epoch = f"after {self.balances.epoch}"
+            return self.balances.epoch
+
+    async def scenario() -> None:
+        _, g1, _ = two_gateways()
+        upkeep = Upkeep(Restless(), tenants=TENANTS, host="g1")
+        assert not await upkeep.round(g1.directories)
+
+    asyncio.run(scenario())
+
+
+class Contended(BalancesStore):
+    """A store where somebody else is quicker to begin an epoch, or that is away, each once."""
+
+    quicker = True
+    away = False
+
+    async def renew(self, seen: str, new: str) -> str:
+        if self.quicker:
+            self.quicker, self.balances.epoch = False, "theirs"
+        return await super().renew(seen, new)
+
+    async def epoch(self) -> str:
+        if self.away:
+            self.away = False
+            raise StoreUnavailable("no connection")
+        return await super().epoch()
+
+
+def test_who_is_second_to_begin_an_epoch_looks_again() -> None:
+    async def scenario() -> None:
+        store = Contended()
+        g1 = Gateway(store, "g1")
+        assert await g1.register.begin(TENANTS) == ""
+        await g1.register.settle(TENANTS)
+        assert set(g1.register.unready) == set(TENANTS)
+        assert await g1.upkeep.round([])  # in an epoch of ours: no tenant was in theirs
+        assert store.balances.epoch.startswith("g1-")
+        assert g1.register.unready == []
+
+    asyncio.run(scenario())
+
+
+def test_a_loss_that_was_seen_is_not_forgotten_while_the_store_is_away() -> None:
+    async def scenario() -> None:
+        store = Contended()
+        store.quicker = False
+        g1 = Gateway(store, "g1")
+        assert await g1.upkeep.round([])
+        before = store.balances.epoch
+        g1.upkeep.lost, store.away = True, True
+        with pytest.raises(StoreUnavailable):
+            await g1.upkeep.round([])
+        assert await g1.upkeep.round([])
+        assert store.balances.epoch != before
+        assert not g1.upkeep.lost
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_ready_in_a_store_that_always_forgets() -> None:
+    class Forgetful(BalancesStore):
+        async def post(self, batches: Sequence[ledger.Batch]) -> list[ledger.Reply]:
+            replies = await super().post(batches)
+            self.balances = Balances()
+            return replies
+
+    async def scenario() -> None:
+        _, g1, _ = two_gateways()
+        store = Forgetful()
+        upkeep = Upkeep(store, tenants=TENANTS, host="g1")
+        await upkeep.round(g1.directories)
+        assert upkeep.folder.left
+        assert store.balances.ready == {}
 
     asyncio.run(scenario())
 

@@ -228,6 +228,26 @@ def test_a_floor_that_is_none_stops_the_batch(floor: str) -> None:
     assert balances.post(ledger.probe("acme", "w", START)) == Done(START)  # only where it would be written
 
 
+def test_a_tenant_is_ready_in_the_epoch_that_it_is_in() -> None:
+    balances = Balances()
+    assert balances.renew("", "e1") == "e1"
+    assert balances.renew("", "e2") == "e1"  # somebody else was quicker
+    balances.begin("acme", "e1")
+    assert not balances.set_ready("acme", "e0")
+    assert balances.set_ready("acme", "e1")
+    balances.begin("acme", "e1")  # again changes nothing
+    assert balances.ready == {"acme": "e1"}
+    balances.begin("acme", "e2")
+    assert balances.ready == {}
+
+
+def test_a_floor_never_falls() -> None:
+    balances = Balances()
+    assert balances.set_floor("acme", HOUR) == HOUR
+    assert balances.set_floor("acme", EARLIER) == HOUR
+    assert balances.set_floor("acme", LATER) == LATER
+
+
 def resend(balances: Balances, directory: MemoryDirectory, rng: random.Random) -> None:
     """Overlapping batches in no order, cut anywhere; then from wherever the store is to the end."""
     by_tenant: dict[str, list[ledger.Posting]] = {}

@@ -135,17 +135,26 @@ def single(
         yield Running(_with_user(url, [node]) if user else url, [node])
 
 
+def node_of_cluster(
+    binary: str, directory: pathlib.Path, port: int
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of a Cluster's servers; started again, it is the same node, without its data."""
+    options = {
+        "port": str(port),
+        "bind": "127.0.0.1",
+        "cluster-enabled": "yes",
+        "cluster-node-timeout": str(NODE_TIMEOUT_MS),
+    }
+    return process(binary, directory / str(port), options)
+
+
 @contextlib.contextmanager
 def cluster(binary: str, directory: pathlib.Path, *, user: bool = False) -> Iterator[Running]:
     """Three masters without replicas on loopback, each with a third of the slots."""
     ports = free_ports(3)
     with contextlib.ExitStack() as stack:
         for port in ports:
-            options = {
-                "port": str(port), "bind": "127.0.0.1", "cluster-enabled": "yes",
-                "cluster-node-timeout": str(NODE_TIMEOUT_MS),
-            }  # fmt: skip
-            stack.enter_context(process(binary, directory / str(port), options))
+            stack.enter_context(node_of_cluster(binary, directory, port))
         nodes = [f"redis://127.0.0.1:{port}" for port in ports]
         for node in nodes:
             eventually(lambda node=node: answers(node))
