@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+from types import FrameType
 
 import msgspec
 
@@ -22,6 +23,9 @@ from metering.objects import ArchiveError
 
 READER = (sys.executable, "-P", "-m", "gateway.audit_reader")
 READ_S = 60
+LATE_S = 5
+"""How much later the process is killed, should it not end itself."""
+EXIT_LATE = 3
 NICENESS = 10
 """Workers come first."""
 
@@ -39,11 +43,14 @@ async def read(question: Question, config: Config) -> Answer:
         env=environment(),
     )
     try:
-        data, _ = await process.communicate(msgspec.json.encode(Task(config=config, question=question)))
+        async with asyncio.timeout(READ_S + LATE_S):
+            data, _ = await process.communicate(msgspec.json.encode(Task(config=config, question=question)))
+    except TimeoutError:
+        raise ReadError(f"the journals could not be read within {READ_S} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):  # whoever asked has gone
             process.kill()
-    if process.returncode == -signal.SIGALRM:
+    if process.returncode == EXIT_LATE:
         raise ReadError(f"the journals could not be read within {READ_S} s")
     if process.returncode != 0:
         raise ReadError("the reader of the journals failed")
@@ -52,6 +59,7 @@ async def read(question: Question, config: Config) -> Answer:
 
 def main() -> int:
     """Entry of `python -m gateway.audit_reader`."""
+    signal.signal(signal.SIGALRM, _late)
     signal.alarm(READ_S)
     os.nice(NICENESS)
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
@@ -65,6 +73,10 @@ def main() -> int:
         found = Answer(status=503, message=f"the journals cannot be read: {error.strerror or error}")
     sys.stdout.buffer.write(msgspec.json.encode(found))
     return 0
+
+
+def _late(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(EXIT_LATE)
 
 
 if __name__ == "__main__":

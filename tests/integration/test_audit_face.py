@@ -1,7 +1,9 @@
 """The auditors' face of a running gateway: what it shows, to whom, and that the journal tells who has looked."""
 
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from tests.support.gateway import Gateway, eventually
 pytestmark = pytest.mark.integration
 
 MODEL = "llama-3.1-8b"
+LONG_AGO_S = 1_700_000_000
 ASK = {"model": "m1", "messages": [{"role": "user", "content": "How heavy is it?"}], "max_tokens": 4}
 SCOPES = {"acme": ["inference"], "auditors": ["auditor"], "beta": ["inference", "operator", "finance"]}
 PATHS = ["/audit/v1/checkpoints", "/audit/v1/changes", "/audit/v1/keys", "/audit/v1/verify"]
@@ -128,7 +131,7 @@ def test_each_look_is_in_the_journal_before_its_answer_leaves(front: Gateway) ->
         status, _ = look(front, path)
         told = reads(front)
         assert len(told) == before + number
-        newest = max(told, key=lambda line: line["seq"])
+        newest = max(told, key=lambda line: (line["at_ns"], line["seq"]))
         assert newest["actor"] == key_id(front, "auditors")
         assert newest["data"]["path"] == path
         assert newest["data"]["status"] == str(status)
@@ -257,6 +260,32 @@ def test_a_call_of_another_gateway_is_fetched_from_there(
             status, error = look(near, f"/audit/v1/calls/{call_id}", "acme")
             assert (status, error["error"]["code"]) == (503, "gateway_unreachable")
             assert nobody in error["error"]["message"]
+
+
+def test_a_call_whose_journal_is_no_longer_here_is_read_from_the_archive(
+    server: simulator.Running, tmp_path: pathlib.Path
+) -> None:
+    archive = tmp_path / "archive"
+    with gateway.running(tmp_path, [backend(server)], journal={"archive": str(archive)}) as front:
+        call_id = call(front)
+        writer = call_id.rpartition("-")[0]
+        front.stop()
+        front.restart()
+        front.wait_ready()
+        for segment in (front.state_dir / "journal" / writer).glob("0*.jsonl"):
+            os.utime(segment, (LONG_AGO_S, LONG_AGO_S))  # a segment is sealed once it is a minute old
+        eventually(lambda: (archive / "manifests" / writer / "end.json").exists(), within_s=60, every_s=0.5)
+        shutil.rmtree(front.state_dir / "journal" / writer)
+        status, found = look(front, f"/audit/v1/calls/{call_id}", "acme")
+        assert (status, found["found"], found["record"]["call_id"]) == (200, "archive", call_id)
+        assert look(front, f"/audit/v1/calls/{call_id}/proof", "acme")[0] == 200
+        shown = subprocess.run(
+            [sys.executable, "-m", "gateway.cli", "audit", "show", call_id, "-c", front.config_file],
+            cwd=gateway.ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert shown.stdout.startswith(f"call      {call_id}")
+        (archive / "manifests" / writer / "0000000000000001.json").write_text("altered")
+        assert look(front, f"/audit/v1/calls/{call_id}", "acme")[0] == 503
 
 
 def test_a_gateway_that_is_asked_by_another_asks_nobody(
