@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from metering import chain, endnotes, events, journal
+from metering import chain, endnotes, events, files, journal
 from metering.events import Happening
 from metering.journal import Journal
 from metering.keyring import Keyring
@@ -71,6 +71,7 @@ def tell(
         notary = Notary(writer, key)
         notary.add(leaves[1:])
         endnotes.write(opened.path, notary.end(clock()).note)
+        files.give_to_owner(root, opened.path, *opened.path.iterdir())
     finally:
         opened.close()
     return writer

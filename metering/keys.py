@@ -146,19 +146,27 @@ class Keys:
         private = Ed25519PrivateKey.generate()
         signer = Signer(KEY_NAME, private)
         pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        files.put(self.path / f"{signer.verifier.key_id.hex()}.pem", pem)
+        self._put(f"{signer.verifier.key_id.hex()}.pem", pem, 0o600)
         return signer
 
     def _store(self, before: Keyring, after: Keyring, tell: Tell) -> Keyring:
         tell(before, after)
-        files.put(self.path / KEYS, after.encode(), mode=0o644)
+        self._put(KEYS, after.encode(), 0o644)
         return after
+
+    def _put(self, name: str, data: bytes, mode: int) -> None:
+        path = self.path / name
+        files.put(path, data, mode=mode)
+        files.give_to_owner(self.path, path)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.path.is_dir():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.give_to_owner(self.path.parent, self.path)
         fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
+            files.give_to_owner(self.path, self.path / LOCK)
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:

@@ -1,18 +1,21 @@
 """Checkpoints on their way elsewhere: only durable ones, not too often, the last one always."""
 
+import asyncio
 import os
 import pathlib
+from typing import cast
 
 import pytest
 
 from metering import anchors, chain
-from metering.anchors import ANCHOR_S, ARCHIVE_S, Anchors, ArchivedAnchors
+from metering.anchors import ANCHOR_S, ARCHIVE_S, Anchors, ArchivedAnchors, StoredAnchors
 from metering.endnotes import Ends
-from metering.journal import Journal, new_writer_id, salvage_dead
+from metering.journal import Journal, directories, new_writer_id, salvage_dead
 from metering.logs import FACTS
 from metering.notary import Signed
 from metering.objects import ArchiveError, LocalObjects
 from metering.record import Checkpoint
+from metering.store import Store
 from tests.support import journals, noteoracle, signing
 from tests.support.journals import AT_NS, WRITER
 
@@ -90,6 +93,41 @@ def test_the_log_has_the_whole_note(caplog: pytest.LogCaptureFixture) -> None:
     assert facts.keys() == {"writer", "size", "root", "key", "note"}
     assert noteoracle.read(facts["note"], VKEY).size == facts["size"] == 7
     assert facts["note"].split("\n")[2] == facts["root"]
+
+
+# The store
+
+
+class Kept:
+    """A store that keeps anchors, as tests/integration/test_store.py shows that the real one does."""
+
+    def __init__(self) -> None:
+        self.puts: list[dict[str, str]] = []
+
+    async def put_anchors(self, notes: dict[str, str]) -> None:
+        self.puts.append(dict(notes))
+
+
+def test_each_note_is_put_once_in_each_life_of_the_store(tmp_path: pathlib.Path) -> None:
+    writers = [new_writer_id(bytes([number]) * 10) for number in (1, 2, 3)]
+    for writer in writers[:2]:
+        live(tmp_path, writer).close()
+    store = Kept()
+    anchoring = StoredAnchors(cast("Store", store))
+
+    def put(epoch: str) -> set[str]:
+        asyncio.run(anchoring.put(directories(tmp_path), epoch))
+        return set(store.puts[-1])
+
+    assert put("a") == set()
+    salvage_dead(tmp_path)
+    list(Ends(tmp_path).sign(signing.key, AT_NS))
+    (tmp_path / writers[2]).mkdir()
+    (tmp_path / writers[2] / "end.note").write_text("no note")
+    assert put("a") == set(writers[:2])
+    assert noteoracle.read(store.puts[-1][writers[0]], VKEY).size == 4
+    assert put("a") == set()
+    assert put("b") == set(writers[:2])
 
 
 # The archive

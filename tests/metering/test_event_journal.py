@@ -43,6 +43,13 @@ def test_each_time_is_a_directory_of_its_own(tmp_path: pathlib.Path) -> None:
     assert len({event_journal.tell(tmp_path, "export", [TOLD], KEY) for _ in range(3)}) == 3
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_tells_is_the_gateways(tmp_path: pathlib.Path) -> None:
+    os.chown(tmp_path, 1234, 1234)
+    path = tmp_path / event_journal.tell(tmp_path, "export", [TOLD], KEY)
+    assert {(one.stat().st_uid, one.stat().st_gid) for one in (path, *path.iterdir())} == {(1234, 1234)}
+
+
 def test_where_nothing_can_be_written_it_says_so(tmp_path: pathlib.Path) -> None:
     (tmp_path / "journal").write_text("in the way")
     with pytest.raises(OSError, match="journal"):

@@ -1,5 +1,6 @@
 """Keys as files: made once, replaced on request, never read by others."""
 
+import os
 import pathlib
 import stat
 
@@ -69,6 +70,17 @@ def test_a_stolen_key_is_replaced_at_once(tmp_path: pathlib.Path) -> None:
     )
     with pytest.raises(KeysError, match="there is no key 0"):
         keys.end("0", 20, 200, untold)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_makes_is_the_gateways(tmp_path: pathlib.Path) -> None:
+    os.chown(tmp_path, 1234, 1234)
+    keys = Keys(tmp_path)
+    keys.ensure(5)
+    keys.rotate(100, untold)
+    made = [keys.path, *keys.path.iterdir()]
+    assert len(made) == 5
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(1234, 1234)}
 
 
 def test_a_lost_private_key_is_replaced(tmp_path: pathlib.Path) -> None:
