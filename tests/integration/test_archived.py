@@ -75,9 +75,9 @@ def calls_counted(front: Gateway) -> float:
     return sum(map(float, re.findall(r"^weighbridge_calls_total\{.*\} (\S+)$", page.decode(), re.MULTILINE)))
 
 
-def command(front: Gateway, *argv: str) -> subprocess.CompletedProcess[str]:
+def command(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", *argv, "-c", str(front.config_file)],
+        [sys.executable, "-m", "gateway.cli", *argv],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
@@ -111,8 +111,15 @@ def test_what_has_ended_is_archived_and_found_when_it_is_here_no_more(
     assert end is not None
     assert [one.path for one in end.beside] == [f"journal/{writer}/end.note"], "it was signed by then"
 
+    if "archive_endpoint" not in journal:
+        # Below journal/ the archive is a root of journals like any other, for whoever copies it.
+        copied = pathlib.Path(journal["archive"]) / "journal" / writer
+        keys = json.loads((front.state_dir / "keys" / "keys.json").read_text())
+        verified = command("audit", "verify", str(copied), *[f"--key={key['vkey']}" for key in keys])
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+
     shutil.rmtree(front.state_dir / "journal" / writer)
-    shown = command(front, "audit", "show", ids[2], "--json")
+    shown = command("audit", "show", ids[2], "--json", "-c", str(front.config_file))
     assert (shown.returncode, json.loads(shown.stdout)["cost_pusd"]) == (0, costs[2]), shown.stderr
     status, body = front.get(f"/audit/v1/calls/{ids[3]}", front.keys["acme"])
     assert (status, json.loads(body)["found"]) == (200, "archive")

@@ -1,20 +1,22 @@
 """Sealing: the same bytes in less room, whatever happens on the way."""
 
+import concurrent.futures
 import os
 import pathlib
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
 
 import pytest
 import zstandard
 
 from metering import sealing, segments
-from metering.journal import SALVAGE, Directory, salvage_dead
+from metering.journal import SALVAGE, Directory, Journal, salvage_dead
 from metering.sealing import SealError, seal
 from metering.segments import segment_name
 from metering.units import NS_PER_S
-from tests.support.journals import WRITER, admitted, call, start, stop, write_directory
+from tests.support.journals import WRITER, admitted, call, encoded, start, stop, write_directory
 
 LATER_NS = 1 << 62
 MAKES = [start(), *[make for n in range(1, 5) for make in (admitted(f"w-{n}"), call(f"w-{n}"))]]
@@ -176,9 +178,6 @@ def test_a_leftover_of_a_crash_is_not_trusted(closed: Directory) -> None:
 
 
 def test_sealing_frees_room_of_a_live_journal(tmp_path: pathlib.Path) -> None:
-    from metering.journal import Journal
-    from tests.support.journals import encoded
-
     written = encoded([start(), *[call(f"w-{n}") for n in range(40)]])
     made = Journal.create(tmp_path, writer=WRITER, segment_bytes_max=8_000)
     for seq, line in enumerate(written, 1):
@@ -191,3 +190,29 @@ def test_sealing_frees_room_of_a_live_journal(tmp_path: pathlib.Path) -> None:
     sealed.unlink()
     assert made.freed_bytes() == size
     made.close()
+
+
+def test_who_reads_while_it_is_sealed_sees_all_of_it(tmp_path: pathlib.Path) -> None:
+    """In threads, so that listing, opening and unlinking meet in every order."""
+    makes = [make for n in range(400) for make in (admitted(f"w-{n}"), call(f"w-{n}"))]
+    directory = Directory(write_directory(tmp_path, [start(), *makes, stop()], per_segment=10))
+    lines = list(directory.chained())
+    done = threading.Event()
+
+    def read() -> int:
+        rounds = 0
+        while not done.is_set() or rounds == 0:
+            assert list(directory.chained()) == lines
+            assert list(directory.chained(395)) == lines[395:]
+            assert directory.tail() == lines[-1]
+            assert directory.complete
+            rounds += 1
+        return rounds
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        readers = [threads.submit(read) for _ in range(2)]
+        for path in sealing.due(directory, LATER_NS):
+            seal(path)
+        done.set()
+        assert all(reader.result() > 0 for reader in readers)
+    assert all(segments.is_sealed(path) for _, path in directory.segment_paths())

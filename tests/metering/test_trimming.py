@@ -122,6 +122,16 @@ def test_what_the_archive_has_lost_or_altered_stays(place: Place, tmp_path: path
     assert directory.starts_after == 0
 
 
+def test_what_was_altered_here_stays_for_who_looks_into_it(place: Place) -> None:
+    directory = place.closed()
+    keeper = trimmer(place, directory)
+    path = directory.segment_paths()[0][1]
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(ArchiveError, match=r"is not what .* is"):
+        keeper.trim([directory], EVERYTHING, {WRITER})
+    assert path.exists()
+
+
 def test_a_manifest_that_is_gone_keeps_what_is_here(place: Place, tmp_path: pathlib.Path) -> None:
     directory = place.closed()
     keeper = trimmer(place, directory)
