@@ -41,11 +41,17 @@ def eventually(check, *, within_s: float = 10.0, every_s: float = 0.02):
 
 
 class Gateway:
-    """A running gateway. keys: tenant → API key; log: where its stderr goes."""
+    """A running gateway. keys: tenant → API key; log: where its stderr goes; code: where its packages are."""
 
     def __init__(
-        self, directory: pathlib.Path, config: dict, keys: dict[str, str], env: dict[str, str]
+        self,
+        directory: pathlib.Path,
+        config: dict,
+        keys: dict[str, str],
+        env: dict[str, str],
+        code: pathlib.Path = ROOT,
     ) -> None:
+        self.code = code
         self.directory = directory
         self.state_dir = pathlib.Path(config["state_dir"])
         self.port = int(config["listen"].rpartition(":")[2])
@@ -60,7 +66,8 @@ class Gateway:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "gateway.cli", "serve", "-c", str(self.config_file)],
-                cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT), **self._env, **env},
+                cwd=self.code, stdout=log, stderr=log,
+                env={**os.environ, "PYTHONPATH": str(self.code), **self._env, **env},
                 start_new_session=True,
             )  # fmt: skip
 
@@ -147,6 +154,7 @@ def running(
     model: str = "m1",
     aliases: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
+    code: pathlib.Path = ROOT,
     ready: bool = True,
     scopes: dict[str, list[str]] | None = None,
     tenant_keys: dict[str, object] | None = None,
@@ -154,7 +162,7 @@ def running(
 ) -> Iterator[Gateway]:
     """A gateway before these backends; its children are gone at the end.
 
-    ready: wait until calls can be served. tiers: default: one, of all backends.
+    ready: wait until calls can be served. code: another release's packages. tiers: default: one, of all backends.
     Every tenant has one key with all scopes, or with those of `scopes` by its name. tenant_keys: laid over the
     section of each tenant.
     """
@@ -176,7 +184,7 @@ def running(
         **more,
     }  # fmt: skip
     keys = {tenant: key for tenant, (key, _) in made.items()}
-    gateway = Gateway(directory, config, keys, env or {})
+    gateway = Gateway(directory, config, keys, env or {}, code)
     try:
         if ready:
             gateway.wait_ready()
