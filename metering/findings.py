@@ -45,6 +45,7 @@ class What(enum.StrEnum):
     NO_KEYS = "no_keys"
     STOLEN_KEY = "stolen_key"
     FRONT_MISSING = "front_missing"
+    COPY_HAS_GAPS = "copy_has_gaps"
     DIRECTORY_MISSING = "directory_missing"
 
     @property
@@ -56,7 +57,7 @@ class What(enum.StrEnum):
 _INCOMPLETE = frozenset(
     {
         What.LIVE, What.NOT_CLOSED, What.NO_END_NOTE, What.NO_KEYS, What.STOLEN_KEY, What.FRONT_MISSING,
-        What.DIRECTORY_MISSING,
+        What.DIRECTORY_MISSING, What.COPY_HAS_GAPS,
     }
 )  # fmt: skip
 

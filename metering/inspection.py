@@ -96,7 +96,7 @@ class Inspection:
     """One writer's journal, file by file, in order.
 
     where: of its directory, for a person. trust: the keys; None: there are none, and signatures can't be looked at.
-    claims: from elsewhere, on this writer.
+    claims: from elsewhere, on this writer. lossy: it is a copy in which lines may be missing, which proves nothing.
     """
 
     def __init__(
@@ -106,6 +106,8 @@ class Inspection:
         trust: Trust | None,
         claims: Iterable[Claim] = (),
         front: Front = NO_FRONT,
+        *,
+        lossy: bool = False,
     ) -> None:
         self._writer = writer
         self._front = front
@@ -114,6 +116,7 @@ class Inspection:
         self._notes = NoteBook(writer, trust, claims, self._findings, front_size=front.size)
         self._seq, self._leaf = front.size, front.leaf
         self._tree = merkle.Tree(front.size, front.frontier)
+        self._lossy = lossy
         self._break: _Break | None = None
         self._behind = 0  # whole lines after the break
         self._torn_bytes = 0
@@ -272,7 +275,7 @@ class Inspection:
             except chain.NotALine:
                 continue
             self._behind += 1
-            if isinstance(line, Checkpoint):
+            if isinstance(line, Checkpoint) and not self._lossy:
                 self._notes.check_behind(line.note, self._seq, Place(file, number))
 
     def _check_chain(self, live: bool) -> None:
@@ -280,6 +283,8 @@ class Inspection:
         if self._break is None:
             return
         place, what, says, whole = self._break
+        if self._lossy and what is What.LINES_MISSING:
+            what = What.COPY_HAS_GAPS
         if self._stop is not None:
             self._findings.add(What.OUT_OF_PLACE, place, f"something stands behind the stop: {says}")
         elif whole or self._behind or self._salvaged:

@@ -1,10 +1,11 @@
 """What there is of one journal to be verified: here, in the archive, or its front there and the rest here."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from metering import archive, checkpoint, merkle, segments
 from metering.archive import ArchivedDirectory
@@ -14,11 +15,15 @@ from metering.endnotes import END_NOTE
 from metering.inspection import NO_FRONT, Front
 from metering.journal import LOCK, SALVAGE, Directory
 from metering.manifest import Object
+from metering.mirrored import Sorter
 from metering.notebook import Claim
 from metering.objects import ArchiveError
 from metering.segments import Blocks
 
 _DIED = "its writer died, and nobody has closed it"
+_COPIED_IN_PART = (
+    "this copy ends before it, as one does of a writer that lives, or that was closed by another"
+)
 _IN_PART = "the archive has only a part of it so far"
 
 
@@ -46,6 +51,7 @@ class Source(NamedTuple):
     """One journal, ready to be read. path: its directory, or where it is in the archive.
 
     live: its writer holds the lock. front: lines that are not here. unclosed: what it means if it has no stop.
+    lossy: it is a copy in which lines may be missing.
     """
 
     writer: str
@@ -56,6 +62,7 @@ class Source(NamedTuple):
     front: Front
     files: list[File]
     unclosed: str
+    lossy: bool = False
 
     def segments(self) -> list[Segment]:
         """The segments, to be walked."""
@@ -86,6 +93,31 @@ def of_archive(archived: ArchivedDirectory) -> Source:
     path = f"{archive.JOURNAL}{archived.writer}"
     files = _archived_files(archived)
     return Source(archived.writer, path, False, end_note, salvage, NO_FRONT, files, _IN_PART)
+
+
+def of_mirror(mirror: pathlib.Path, writer: str, lines: pathlib.Path) -> Source:
+    """The lines of one writer from a file of many. lines: they alone, as `split` has left them."""
+    name = f"{mirror} ({writer})"
+    file = File(name, 1, Blocks(lines))
+    nothing = Beside(name, None)
+    return Source(writer, name, False, nothing, nothing, NO_FRONT, [file], _COPIED_IN_PART, lossy=True)
+
+
+def split(mirror: pathlib.Path, into: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Write the lines of each writer, from a file of many, to a file of its own below `into`. Raises OSError."""
+    sorter = Sorter()
+    paths: dict[str, pathlib.Path] = {}
+    with contextlib.ExitStack() as stack:
+        files: dict[str, BinaryIO] = {}
+        for line in stack.enter_context(mirror.open("rb")):
+            writer = sorter.writer_of(line.removesuffix(b"\n")) if line.endswith(b"\n") else None
+            if writer is None:
+                continue
+            if writer not in files:
+                paths[writer] = into / writer
+                files[writer] = stack.enter_context(paths[writer].open("wb"))
+            files[writer].write(line)
+    return paths
 
 
 def archive_claims(archived: ArchivedDirectory) -> Iterator[Claim]:

@@ -1,6 +1,7 @@
 """`audit verify`: what is at the given places, read, and held against what else is known of it.
 
     DIR…       a state directory, its journal/, or one writer's directory ─▶ the journals
+               a file of lines (metering/mirrored.py)                     ─▶ copies of journals
                a pack (metering/pack.py)                                  ─▶ its signature and its files
     --key      vkeys, else keys.json of the state directories             ─▶ which signatures count
     --anchor   notes that were kept elsewhere                             ─▶ claims on the journals
@@ -12,13 +13,17 @@ rules are pure: metering/inspection.py for one journal, metering/verdict.py for 
 
 import functools
 import pathlib
+import tarfile
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from metering import chain, checkpoint, keys, salvage, segments, sources, verdict
 from metering.archive import Archive, ArchivedDirectory
 from metering.checkpoint import NotANote
-from metering.findings import Finding, Place, What
+from metering.findings import Finding, Place, Verdict, What, worst
 from metering.inspection import Inspection
 from metering.journal import WRITER_PATTERN, Directory, directories
 from metering.keyring import Key
@@ -40,7 +45,7 @@ class VerifyError(Exception):
 
 
 class Places(NamedTuple):
-    """The journals, and the packs of them, that were found.
+    """The journals, and the packs and copies of them, that were found.
 
     whole: of those, the paths that lie in a directory of journals that was given: what they name must be there.
     keys: of the state directories and packs.
@@ -50,14 +55,18 @@ class Places(NamedTuple):
     whole: set[pathlib.Path]
     keys: list[Key]
     packs: list[Pack]
+    mirrors: list[pathlib.Path]
 
 
 def find(paths: Sequence[pathlib.Path]) -> Places:
     """What is at these paths. Raises VerifyError, OSError."""
-    places = Places([], set(), [], [])
+    places = Places([], set(), [], [], [])
     for path in paths:
         if path.is_file():
-            _add_pack(places, path)
+            if tarfile.is_tarfile(path):
+                _add_pack(places, path)
+            else:
+                places.mirrors.append(path)
             continue
         root = path / _JOURNAL if (path / _JOURNAL).is_dir() else path
         if not root.is_dir():
@@ -129,11 +138,12 @@ def anchor(note: bytes, source: str) -> Anchor:
 
 
 class _Journal(NamedTuple):
-    """A journal to be verified. open: as it is now. whole: what it names must be there."""
+    """A journal to be verified. open: as it is now. whole: what it names must be there. lossy: as of its source."""
 
     writer: str
     whole: bool
     open: Callable[[], Source]
+    lossy: bool = False
 
 
 def verify(
@@ -149,7 +159,7 @@ def verify(
     trust, keys = _trust(given_keys, places.keys)
     claims, findings = verdict.anchor_claims(anchors, trust)
     findings += [finding for pack in places.packs for finding in pack.check(trust)]
-    whole = bool(places.whole) or not places.directories
+    whole = bool(places.whole) or (archive is not None and not places.directories)
     named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if whole]
     journals, amiss = _journals(places, archive, claims)
     findings += amiss
@@ -159,7 +169,9 @@ def verify(
             claims.setdefault(writer, []).append(claim)
             if journal.whole:
                 named.append(Named(writer, Place(source.files[0].name, 1)))
-    inspected = _inspect_all(journals, trust, claims)
+    with tempfile.TemporaryDirectory(prefix="weighbridge-") as scratch:
+        copies = _copies(places.mirrors, pathlib.Path(scratch))
+        inspected = _inspect_all([*journals, *copies], trust, claims)
     return verdict.conclude(inspected, named=named, anchors=len(anchors), findings=findings, keys=keys)
 
 
@@ -196,6 +208,24 @@ def _journals(
     return found, amiss
 
 
+def _copies(mirrors: Sequence[pathlib.Path], scratch: pathlib.Path) -> list[_Journal]:
+    """The journals that files of lines are copies of. scratch: for these lines, sorted out by writer.
+
+    Raises VerifyError for a file that has none, OSError.
+    """
+    copies: list[_Journal] = []
+    for number, mirror in enumerate(mirrors):
+        into = scratch / str(number)
+        into.mkdir()
+        found = sources.split(mirror, into)
+        if not found:
+            raise VerifyError(f"{mirror} is neither a directory nor a pack, nor has it lines of a journal")
+        for writer, lines in sorted(found.items()):
+            open_it = functools.partial(sources.of_mirror, mirror, writer, lines)
+            copies.append(_Journal(writer, False, open_it, lossy=True))
+    return copies
+
+
 def _trust(given: Sequence[Key], found: Sequence[Key]) -> tuple[Trust | None, Keys]:
     if not given:
         trust = Trust(found)
@@ -226,6 +256,7 @@ def _inspect_all(
 ) -> list[Journal]:
     """Inspect each. Of several copies of one journal the longest is read again and held against the others."""
     copies: dict[str, list[tuple[_Journal, Journal]]] = {}
+    here = {one.writer for one in found if not one.lossy}
     for one in found:
         inspected = inspect(one.open(), trust, claims.get(one.writer, ()))
         copies.setdefault(one.writer, []).append((one, inspected))
@@ -236,12 +267,24 @@ def _inspect_all(
             others = [verdict.copy_claim(one.inspected, one.path) for _, one in several]
             again = inspect(longest[0].open(), trust, [*claims.get(writer, ()), *others])
             several.insert(0, (longest[0], again))
-    return [inspected for several in copies.values() for _, inspected in several]
+    return [
+        _witness(inspected) if one.lossy and writer in here else inspected
+        for writer, several in copies.items()
+        for one, inspected in several
+    ]
+
+
+def _witness(copy: Journal) -> Journal:
+    """A copy beside its journal is there to contradict it: what it lacks itself makes nothing incomplete."""
+    findings = tuple(one for one in copy.inspected.findings if one.what.verdict is Verdict.TAMPERED)
+    verdict = worst(one.what.verdict for one in findings)
+    inspected = msgspec.structs.replace(copy.inspected, findings=findings, verdict=verdict)
+    return msgspec.structs.replace(copy, inspected=inspected)
 
 
 def inspect(source: Source, trust: Trust | None, claims: Sequence[Claim]) -> Journal:
     """Read one journal. Raises OSError."""
-    inspection = Inspection(source.writer, source.path, trust, claims, source.front)
+    inspection = Inspection(source.writer, source.path, trust, claims, source.front, lossy=source.lossy)
     if source.front.size:
         says = f"seq 1 to {source.front.size} are in the archive alone, and it was not given, or has not all of them"
         inspection.find(What.FRONT_MISSING, Place(source.path), says)

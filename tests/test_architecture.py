@@ -101,7 +101,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.manifest",
     "metering.merkle",
     "metering.notary",
-    "metering.notebook",
+    "metering.mirrored", "metering.notebook",
     "metering.periods",
     "metering.pricing",
     "metering.proof",
