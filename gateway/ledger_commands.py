@@ -21,7 +21,10 @@ from gateway.commands import (
     journal_root,
     place,
     say,
+    tell,
 )
+from metering import events
+from metering.events import Happening
 
 if TYPE_CHECKING:
     from metering.folder import Directory
@@ -82,7 +85,12 @@ def fold(args: argparse.Namespace) -> int:
         directories = verify.find(args.paths).directories
     except verify.VerifyError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
-    ready, open_ = _close_dead(directories, frozenset(args.writer_is_dead))
+    dead = frozenset(args.writer_is_dead)
+    if unknown := dead - {one.writer for one in directories}:
+        raise CommandError(f"there is no journal of {', '.join(sorted(unknown))} there", EXIT_USAGE)
+    if dead:
+        _tell(args, "ledger fold", lambda actor: events.writers_closed(actor=actor, writers=dead))
+    ready, open_ = _close_dead(directories, dead)
     code = _with_store(args, lambda store: _upkeep(store, ready))
     return EXIT_FAILED if open_ else code
 
@@ -93,8 +101,6 @@ def _close_dead(
     """Complete journals, those among them that were said to be dead and are closed now; were there others?"""
     from metering import journal
 
-    if unknown := dead - {one.writer for one in directories}:
-        raise CommandError(f"there is no journal of {', '.join(sorted(unknown))} there", EXIT_USAGE)
     complete: list[Directory] = []
     others = False
     for one in directories:
@@ -146,6 +152,7 @@ def rebuild(args: argparse.Namespace) -> int:
         _ask(f"delete all that the ledger has of {args.tenant}, and make it again from the journals here?")
 
     complete = _everything(args)
+    _tell(args, "ledger rebuild", lambda actor: events.ledger_rebuilt(actor=actor, tenant=args.tenant))
 
     async def run(store: "Store") -> int:
         if args.tenant is not None:
@@ -158,6 +165,13 @@ def rebuild(args: argparse.Namespace) -> int:
         return _with_store(args, run)
     except ArchiveError as error:
         raise CommandError(str(error)) from error
+
+
+def _tell(args: argparse.Namespace, command: str, happening: Callable[[str], Happening]) -> None:
+    """Have the journal tell of it first. Raises CommandError."""
+    from metering import event_journal
+
+    tell(place(args), command, happening(event_journal.user()))
 
 
 def _everything(args: argparse.Namespace) -> list["Directory"]:

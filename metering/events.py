@@ -103,6 +103,16 @@ def key_changed(*, actor: str | None, what: What, key: Key) -> Happening:
     )
 
 
+def ledger_rebuilt(*, actor: str, tenant: str | None) -> Happening:
+    """All journals are about to be folded in a new epoch. tenant: whose keys are deleted first; None: nobody's."""
+    return _happening("ledger", actor, what="rebuild", tenant=tenant)
+
+
+def writers_closed(*, actor: str, writers: Iterable[str]) -> Happening:
+    """Somebody says that these writers, of another host, are dead: their journals are about to be closed."""
+    return _happening("ledger", actor, what="writer_is_dead", writers=_listed(writers))
+
+
 def clock_set(*, by_ms: int) -> Happening:
     """The wall clock was set, forward or (negative) back, while this writer ran."""
     return _happening("clock", by_ms=str(by_ms))

@@ -22,6 +22,19 @@ pytestmark = pytest.mark.integration
 TENANTS = ("acme", "globex", "initech")
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default state directory is one of the test's."""
+    monkeypatch.chdir(tmp_path)
+
+
+def told(state_dir: pathlib.Path) -> list[dict]:
+    """What the journal there says of the ledger, in the order of its times."""
+    lines = [line for writer in journal.read(state_dir / "journal") for line in writer.of("event")]
+    found = [line for line in lines if line["topic"] == "ledger"]
+    return [line["data"] for line in sorted(found, key=lambda line: line["at_ns"])]
+
+
 @pytest.fixture
 def store(tmp_path: pathlib.Path) -> Iterator[Embedded]:
     with contextlib.closing(Embedded.start(tmp_path / "store")) as running:
@@ -79,6 +92,7 @@ def test_a_journal_that_is_not_closed_is_left_until_its_writer_is_said_to_be_dea
     assert Directory(path).closed_by_salvage
     assert difference(store, root) == []
     assert run("fold", root, "--writer-is-dead", "wnobody", store=store) == 2
+    assert told(tmp_path / ".weighbridge") == [{"what": "writer_is_dead", "writers": path.name}]
 
 
 def test_a_copy_that_was_closed_elsewhere_is_named(
@@ -136,6 +150,7 @@ def test_a_ledger_is_made_anew(
         )  # it asks, and nobody is there
         assert "--yes" in capsys.readouterr().err
         assert run("rebuild", "--tenant", "acme", "--yes", "--state-dir", state, store=store) == 0
+        assert told(state) == [{"what": "rebuild"}] * 2 + [{"what": "rebuild", "tenant": "acme"}]
         assert difference(store, state / "journal") == []
         assert connection.ask("GET", "wb:1:epoch") != before
 

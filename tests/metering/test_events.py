@@ -29,6 +29,7 @@ EACH = {
     "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
     "key": events.key_changed(actor="cli:ann", what="rotated", key=Key(from_ns=1, until_ns=2, vkey=VKEY)),
     "clock": events.clock_set(by_ms=-7_200_000),
+    "ledger": events.ledger_rebuilt(actor="cli:ann", tenant="acme"),
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
 }  # fmt: skip
 """One of each topic, with all its names."""
@@ -49,7 +50,9 @@ def test_there_is_one_function_for_each_topic() -> None:
         if not name.startswith("_")
         and inspect.signature(function).return_annotation in (Happening, list[Happening])
     ]
-    assert len(makers) == len(EACH)
+    assert len(makers) == len(EACH) + 1  # `ledger` has two
+    told = events.writers_closed(actor="cli:ann", writers=["w2", "w1"])
+    assert told == Happening("ledger", "cli:ann", {"what": "writer_is_dead", "writers": "w1, w2"})
 
 
 def test_a_happening_becomes_a_line_at_its_place() -> None:
