@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import functools
+import os
 import pathlib
 import sys
 import time
@@ -241,7 +242,8 @@ def verify(args: argparse.Namespace) -> int:
         keys = [key for given in args.key for key in verify.given_keys(given)]
         anchors = [anchor for given in args.anchor for anchor in anchored.read(given)]
         archive = Archive(open_objects(args.archive)) if args.archive else None
-        report = verify.verify(verify.find(args.paths), keys, anchors, archive)
+        found, processes = verify.find(args.paths), os.cpu_count() or 1
+        report = verify.verify(found, keys, anchors, archive, processes=processes)
     except (verify.VerifyError, ArchiveError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     sys.stdout.write(as_json(report).decode() + "\n" if args.json else page(report))

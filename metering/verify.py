@@ -11,7 +11,9 @@ Nothing is written, and no gateway need run. Of a live writer what stood there w
 rules are pure: metering/inspection.py for one journal, metering/verdict.py for all of them.
 """
 
+import concurrent.futures
 import functools
+import multiprocessing
 import pathlib
 import tarfile
 import tempfile
@@ -38,6 +40,7 @@ from metering.verdict import Anchor, Journal, Keys, Named, Report
 _JOURNAL = "journal"
 _KEYS = pathlib.Path(keys.DIRECTORY) / keys.KEYS
 _NOTE_SUFFIX = ".note"
+_WORTH_A_PROCESS_BYTES = 64 * 1024 * 1024
 
 
 class VerifyError(Exception):
@@ -147,14 +150,20 @@ class _Journal(NamedTuple):
 
 
 def verify(
-    places: Places, given_keys: Sequence[Key], anchors: Sequence[Anchor], archive: Archive | None = None
+    places: Places,
+    given_keys: Sequence[Key],
+    anchors: Sequence[Anchor],
+    archive: Archive | None = None,
+    *,
+    processes: int = 1,
 ) -> Report:
     """Verify journals.
 
     given_keys: if there are any, no other key counts, and of these the dates that were found count as well.
     archive: has the fronts of journals that were trimmed, and journals that are not here any more; what it says of the
     others is held against them. Anchors must have been read before `places` were found, or what a live writer has
-    written since is missed. Raises VerifyError, OSError.
+    written since is missed. processes: how many may read at once, a journal each, if it is worth it.
+    Raises VerifyError, OSError.
     """
     trust, keys = _trust(given_keys, places.keys)
     claims, findings = verdict.anchor_claims(anchors, trust)
@@ -162,6 +171,8 @@ def verify(
     whole = bool(places.whole) or (archive is not None and not places.directories)
     named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if whole]
     journals, amiss = _journals(places, archive, claims)
+    if archive is not None or _bytes(places) < _WORTH_A_PROCESS_BYTES:
+        processes = 1  # a connection is not handed on; and to start a process takes as long as some ten MB
     findings += amiss
     for journal in journals:
         source = journal.open()
@@ -171,8 +182,12 @@ def verify(
                 named.append(Named(writer, Place(source.files[0].name, 1)))
     with tempfile.TemporaryDirectory(prefix="weighbridge-") as scratch:
         copies = _copies(places.mirrors, pathlib.Path(scratch))
-        inspected = _inspect_all([*journals, *copies], trust, claims)
+        inspected = _inspect_all([*journals, *copies], trust, claims, processes)
     return verdict.conclude(inspected, named=named, anchors=len(anchors), findings=findings, keys=keys)
+
+
+def _bytes(places: Places) -> int:
+    return sum(segments.size(path) for one in places.directories for _, path in one.segment_paths())
 
 
 def _journals(
@@ -252,13 +267,18 @@ def _ended(source: Source) -> dict[str, Claim]:
 
 
 def _inspect_all(
-    found: Sequence[_Journal], trust: Trust | None, claims: Mapping[str, Sequence[Claim]]
+    found: Sequence[_Journal],
+    trust: Trust | None,
+    claims: Mapping[str, Sequence[Claim]],
+    processes: int,
 ) -> list[Journal]:
     """Inspect each. Of several copies of one journal the longest is read again and held against the others."""
     copies: dict[str, list[tuple[_Journal, Journal]]] = {}
     here = {one.writer for one in found if not one.lossy}
-    for one in found:
-        inspected = inspect(one.open(), trust, claims.get(one.writer, ()))
+    tasks = [
+        functools.partial(_open_and_inspect, one.open, trust, claims.get(one.writer, ())) for one in found
+    ]
+    for one, inspected in zip(found, _done(tasks, processes), strict=True):
         copies.setdefault(one.writer, []).append((one, inspected))
     for writer, several in copies.items():
         if len(several) > 1:
@@ -272,6 +292,20 @@ def _inspect_all(
         for writer, several in copies.items()
         for one, inspected in several
     ]
+
+
+def _done(tasks: Sequence[Callable[[], Journal]], processes: int) -> list[Journal]:
+    """What these give, in their order."""
+    if min(processes, len(tasks)) < 2:
+        return [task() for task in tasks]
+    # Begun anew, not forked: whoever calls may have threads.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(min(processes, len(tasks)), mp_context=context) as pool:
+        return [future.result() for future in [pool.submit(task) for task in tasks]]
+
+
+def _open_and_inspect(opened: Callable[[], Source], trust: Trust | None, claims: Sequence[Claim]) -> Journal:
+    return inspect(opened(), trust, claims)
 
 
 def _witness(copy: Journal) -> Journal:

@@ -616,3 +616,12 @@ def test_a_report_is_json(tmp_path: pathlib.Path) -> None:
     assert told["journals"][0]["inspected"]["met"][0]["source"].startswith("the start line ")
     assert isinstance(report.journals[0], Journal)
     assert Archived(frontier=(), last_seq=0, leaf="").v == 1
+
+
+def test_several_processes_come_to_the_same(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two(tmp_path)
+    (tmp_path / "journal" / WRITER / END_NOTE).unlink()
+    places = verify.find([tmp_path])
+    alone = verify.verify(places, [], [])
+    monkeypatch.setattr(verify, "_WORTH_A_PROCESS_BYTES", 0)
+    assert as_json(verify.verify(places, [], [], processes=2)) == as_json(alone)
