@@ -11,8 +11,11 @@ import sys
 
 import pytest
 
+from metering.endnotes import END_NOTE, Ends
 from metering.journal import directories, salvage_dead
+from metering.notary import Signed
 from metering.record import Admitted, CallRecord, Outcome, Stop
+from tests.support import noteoracle, signing
 
 pytestmark = pytest.mark.integration
 
@@ -48,8 +51,20 @@ def missing(root: pathlib.Path, reports: list[str]) -> set[str]:
     assert isinstance(stop, Stop)
     assert (stop.lost, stop.torn_bytes) == (closed.lost, closed.torn_bytes)
     assert stop.lost == list(outcomes.values()).count(Outcome.LOST)
+    check_signed(root)
     ended = {f"call {call_id}" for call_id, outcome in outcomes.items() if outcome is not Outcome.LOST}
     return set(reports) - ended - {f"admitted {call_id}" for call_id in admissions}
+
+
+def check_signed(root: pathlib.Path) -> None:
+    """Sign the dead directory's end: all that was ever signed of it fits, and each segment but the last is signed."""
+    [directory] = directories(root)
+    [signed] = Ends(root).sign(signing.key, 0)
+    assert isinstance(signed, Signed)
+    seqs = noteoracle.check(directory.path, signing.signer().verifier.vkey)
+    begun = [first_seq for first_seq, _ in directory.segment_paths()]
+    assert {first_seq - 1 for first_seq in begun[1:]} <= set(seqs), "a segment's last line signs it"
+    assert (directory.path / END_NOTE).exists()
 
 
 def limit_files() -> None:

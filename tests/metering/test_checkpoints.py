@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import random
 
 import pytest
 
@@ -190,6 +191,41 @@ def test_a_change_of_keys_is_signed_by_the_old_one_if_it_may(tmp_path: pathlib.P
         first = new if at_once else old
         assert signed == [one.key_id.hex() for one in (first, new, new)]
         assert noteoracle.check(tmp_path / WRITER, old.vkey, new.vkey) == [3, 5]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_comes_in_whatever_turns_each_checkpoint_signs_all_before_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Turns of any length, hours that end, small segments, ticks, new keys, a disk that is slow at times."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(recorder, "CHECKPOINT_LINES", rng.choice([5, 40, 1_000]))
+    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", rng.choice([0, recorder.SLOW_WRITE_NS]))
+    monkeypatch.setattr(recorder, "QUICK_WRITES", 3)
+    vkeys = [signing.signer(number).verifier.vkey for number in range(1, 60)]
+
+    async def scenario() -> None:
+        async with world(tmp_path, fsync=rng.choice(["always", "interval"])) as w:
+            w.journal._segment_bytes_max = rng.choice([500, 5_000, 1 << 20])
+            for number in range(2, 60):
+                match rng.randrange(6):
+                    case 0:
+                        w.now_ns += rng.randrange(NS_PER_HOUR)
+                    case 1:
+                        w.recorder._to_sign = True
+                        w.recorder.note(journals.tick())
+                    case 2:
+                        w.recorder.change_key(signing.key(number), event, at_once=rng.random() < 0.5)
+                    case _:
+                        await w.append_all(*[journals.tick()] * rng.randrange(30))
+        assert w.reports == []
+        assert w.directory().complete
+        seqs = noteoracle.check(tmp_path / WRITER, *vkeys)
+        begun = [first_seq for first_seq, _ in w.directory().segment_paths()]
+        assert {first_seq - 1 for first_seq in begun[1:]} <= set(seqs), "a segment's last line signs it"
+        assert kinds(tmp_path / WRITER)[-2:] == ["checkpoint", "stop"]
 
     run(scenario)
 
