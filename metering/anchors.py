@@ -160,6 +160,7 @@ class ArchivedAnchors:
         writer = directory.writer
         found = latest_notes.latest(self._root, writer)
         if not found or (note := found[0].note) is None:
+            kept[writer] = _Kept(0, ended=False, again_s=self._clock_s() + ARCHIVE_S)
             return
         one = found[0]
         if writer not in kept or one.size > kept[writer].size:

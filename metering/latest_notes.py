@@ -12,7 +12,7 @@ import msgspec
 from metering import chain, checkpoint, search, segments
 from metering.checkpoint import NotANote
 from metering.endnotes import END_NOTE
-from metering.journal import Directory, directories
+from metering.journal import WRITER_PATTERN, Directory, directories
 from metering.record import Checkpoint
 
 
@@ -32,9 +32,11 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
 
 def latest(root: pathlib.Path, writer: str | None = None) -> list[Latest]:
     """Of each writer, or of one, by name. root: <state_dir>/journal. Signatures are not checked. Raises OSError."""
-    return [
-        _latest(directory) for directory in directories(root) if writer is None or directory.writer == writer
-    ]
+    if writer is not None:
+        # A name from outside: one that is no writer's must lead nowhere.
+        there = WRITER_PATTERN.fullmatch(writer) and (root / writer).is_dir()
+        return [_latest(Directory(root / writer))] if there else []
+    return list(map(_latest, directories(root)))
 
 
 def _latest(directory: Directory) -> Latest:

@@ -63,3 +63,15 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: pathlib.Path) -> None:
     (segment, _) = sorted(path.glob("0*.jsonl"))
     segment.write_bytes(segment.read_bytes().replace(b'"note":"', b'"nota":"'))
     assert [one.note for one in latest(tmp_path)] == [None]
+
+
+def test_of_one_writer_and_of_none_but_a_writer(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "journal"
+    for writer in (WRITER, OTHER):
+        journals.write_directory(
+            root, [journals.start(writer=writer), checkpoint(note(1, writer))], writer=writer
+        )
+    elsewhere = journals.write_directory(tmp_path, [journals.start(), checkpoint(note(1))])
+    assert [one.writer for one in latest(root, OTHER)] == [OTHER]
+    for name in ("w" + "c" * 16, f"../{WRITER}", str(elsewhere), ".", ""):
+        assert latest(root, name) == []
