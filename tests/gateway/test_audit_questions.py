@@ -65,6 +65,8 @@ def test_a_call_is_asked_for_by_its_id() -> None:
     assert audit_questions.call(f"{WRITER}-7", ask_others=True) == Call(
         call_id=f"{WRITER}-7", ask_others=True
     )
+    proof = audit_questions.proof(f"{WRITER}-7", ask_others=False)
+    assert (proof.call_id, proof.ask_others) == (f"{WRITER}-7", False)
     for id_ in ("", "w-1", f"{WRITER}-0", f"{WRITER}-x", f"../{WRITER}-1", "x" * 5000):
         with pytest.raises(NotFound):
             audit_questions.call(id_, ask_others=True)

@@ -23,3 +23,12 @@ def test_their_number_is_kept_and_their_lines_are_bounded(tries: list[tuple[int,
     assert len(told) <= NAMED_MAX + 2  # those of no name
     assert {event.actor for event in told} <= {key_id for _, key_id in tries} | {None}
     assert sign_ins.told() == []
+
+
+def test_beyond_so_many_keys_the_rest_is_counted_together() -> None:
+    sign_ins = SignIns()
+    for number in range(NAMED_MAX + 7):
+        sign_ins.refused("audit", 403, f"{number:012d}")
+    *named, rest = sign_ins.told()
+    assert len(named) == NAMED_MAX
+    assert (rest.actor, rest.data["count"]) == (None, "7")

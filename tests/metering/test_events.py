@@ -100,3 +100,11 @@ def test_of_deleted_journals_each_is_named(names: set[str]) -> None:
     assert {writer for event in told for writer in event.data["writers"].split(", ")} == {
         f"w{name}" for name in names
     }
+
+
+def test_names_that_do_not_fit_are_counted() -> None:
+    names = [f"backends[{number:04d}].url" for number in range(100)]
+    listed = events.configured(digest="d", before="c", changed=names).data["changed"]
+    shown, _, more = listed.partition(", and ")
+    assert shown.split(", ") == names[: len(shown.split(", "))]
+    assert more == f"{100 - len(shown.split(', '))} more"
