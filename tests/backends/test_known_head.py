@@ -86,7 +86,9 @@ BODIES = st.sampled_from(
 )
 @example([], b"content-length: %d", [], b"abc", b"x" * 12, b"", 0, 0)
 @example([], b"content-length: %d", [], b"abc", b"abc", b"", 0, -1)  # shorter than what came
-@example([], b"content-length: %d", [b"x:"], b"abc", b"abc", b"y", len(START) + 19, 0)  # another header behind it
+@example(
+    [], b"content-length: %d", [b"x:"], b"abc", b"abc", b"y", len(START) + 19, 0
+)  # another header behind it
 @settings(max_examples=500, deadline=None)
 def test_whatever_is_known_is_read_as_the_parser_reads_it(
     before: list[bytes],
