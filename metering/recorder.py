@@ -7,7 +7,7 @@
 A line is made at the flush, so what a call's end depends on (is its client still there?) is
 decided then and not before. Between the first append and the release there is no thread and
 no await, unless the disk is slow: from a write on that took SLOW_WRITE_NS, or a sync that is not
-done after SLOW_SYNC_S, a thread writes, so that the loop goes on with all else, until QUICK_WRITES in
+done after SLOW_SYNC_S, a thread writes, so that the loop goes on with all else, until pace.QUICK_WRITES in
 a row were quick again. Turns then
 are longer, and still one at a time. What makes lines durable runs in a thread, later;
 `synced_seq` says up to where. With `fsync: always` a thread writes each turn and syncs it, and only
@@ -33,14 +33,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from metering import chain, endnotes, events, turns
-from metering.ballast import BASE_BYTES, START_BYTES, bytes_for
+from metering import chain, endnotes, events, pace, turns
 from metering.clocks import Clocks
-from metering.journal import DiskFull, Journal, tree_bytes
+from metering.journal import DiskFull, Journal
 from metering.logs import log
 from metering.notary import Notary, Signed, SigningKey
+from metering.pace import Pace
 from metering.record import (
-    RECORD_BYTES_MAX,
     Admitted,
     CallRecord,
     Ended,
@@ -50,6 +49,7 @@ from metering.record import (
     Stop,
     Tick,
 )
+from metering.room import Room
 from metering.turns import Checkpointing, Entry, Note, Turn
 from metering.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 from metering.unwritten import Shown, Unwritable
@@ -64,19 +64,7 @@ OS_SYNC_INTERVAL_MS = 1_000
 """How often `fsync: os` syncs all the same: the ledger is sent only what is durable."""
 SCAN_INTERVAL_S = 1.0
 """How often the bytes of other writers are counted again."""
-SLOW_WRITE_NS = NS_PER_S // 20
-"""A write takes 10 to 50 µs. One that takes this long was waiting for the disk, and every stream with it."""
-SLOW_SYNC_S = 0.2
-"""A sync that takes this long tells of a disk that stands still, before a write is held up by it."""
-QUICK_WRITE_NS = NS_PER_S // 200
-QUICK_WRITES = 20
-ADMISSION_BYTES = 2 * RECORD_BYTES_MAX
-"""What an admission may still write: its `admitted` line and its record."""
-BALLAST_CALLS_START = (START_BYTES - BASE_BYTES) // RECORD_BYTES_MAX
-IDLE_SHARE = 16
-"""A ballast beyond its start's size is lowered when it holds room for so many times the calls that are open."""
-CALLS_MORE_MIN = 16
-"""A disk has room again once the ballast would hold so many calls more than are open."""
+
 
 _LEAF = operator.itemgetter(2)
 """Of a line with its seq and leaf."""
@@ -142,7 +130,6 @@ class Recorder:
         self.seq = 0
         self.synced_seq = 0
         self.dead: OSError | None = None
-        self.full = False  # the disk: nothing is admitted until it has room again
         self._journal = journal
         self._folds = tuple(folds)
         self._notary = notary
@@ -150,7 +137,6 @@ class Recorder:
         self._on_checkpoint: list[Callable[[Signed], None]] = []
         self._loop = loop
         self._clock = clock
-        self._bytes_max = bytes_max
         self._always = fsync == "always"
         self._sync_interval_s = (OS_SYNC_INTERVAL_MS if fsync == "os" else fsync_interval_ms) / 1_000
         self._on_dead = on_dead
@@ -158,23 +144,18 @@ class Recorder:
         self._shown = shown
         self._mirror = mirror
         self._after: Unwritable | None = None  # once it is dead
-        self._ballast = journal.ballast
-        self._ballast_small = False  # as large as the disk affords, and not as large as wanted
-        self._growing: asyncio.Future[bool] | None = None
         self._leaf = chain.ZEROS
         self._entries: list[Entry] = []
         self._open: dict[str, int] = {}  # call id → admitted_ns, in the order of admission
         self._clocks: Clocks | None = None  # from the start to the stop
         self._calls = 0
-        self._others_bytes = 0  # less what of ours was freed since it was written
         self._on_synced: list[Callable[[int], None]] = []
         # Four threads, so that counting a large tree, a sync, a slow write and the ballast do not wait for each other.
         self._threads = concurrent.futures.ThreadPoolExecutor(4, "journal")
         self._threads_work: set[asyncio.Future[Any]] = set()
         self._sync: asyncio.Future[None] | None = None
-        self._sync_is_late = False
-        self.slow = False
-        self._quick_writes = 0  # in a row, while it is slow
+        self._pace = Pace()
+        self._room = Room(journal, bytes_max, self._unfinished, self._in_thread)
         self._turn: Turn | None = None  # that a thread writes
         self._write: asyncio.Future[int] | None = None  # … and when it has
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -183,6 +164,16 @@ class Recorder:
     def ended(self) -> bool:
         """Can no call end well any more?"""
         return self._after is not None and self._after.ended
+
+    @property
+    def full(self) -> bool:
+        """Is the disk full? Nothing is admitted until it has room again."""
+        return self._room.full
+
+    @property
+    def slow(self) -> bool:
+        """Does a thread write, since the disk is slow?"""
+        return self._pace.slow
 
     @property
     def open_calls(self) -> int:
@@ -198,20 +189,12 @@ class Recorder:
         """May one more call be admitted? Room for all that is under way is kept free."""
         if self._after is not None:
             return self._after.has_room()
-        if self.full:
-            return False
         under_way = len(self._entries) + (len(self._turn.waiting) if self._turn else 0)
-        calls = len(self._open) + under_way + 1
-        if 2 * calls > self._ballast.calls:
-            if not self._ballast_small:
-                self._size_ballast()
-            if calls > self._ballast.calls:
-                return False
-        kept_bytes = RECORD_BYTES_MAX * len(self._open) + ADMISSION_BYTES * (under_way + 1)
-        return self._bytes() + kept_bytes <= self._bytes_max
+        return self._room.admits(len(self._open), under_way)
 
-    def _bytes(self) -> int:
-        return self._journal.bytes + self._others_bytes
+    def _unfinished(self) -> int:
+        """Calls that are open, and entries that may become some."""
+        return len(self._open) + len(self._entries)
 
     def append(self, entry: Entry) -> None:
         """Put a line into this turn. `written` or `failed` follows, never from within this call."""
@@ -284,9 +267,9 @@ class Recorder:
 
     def _put(self, turn: Turn) -> None:
         """Write a turn, or have a thread do it."""
-        if self.full:
+        if self._room.full:
             turn = self._cut_down(turn, OSError(errno.ENOSPC, "the disk is full"))
-        if turn.data and (self.slow or self._always):
+        if turn.data and (self._pace.slow or self._always):
             self._turn = turn
             self._write = self._in_thread(functools.partial(self._write_turn, turn), self._end_write)
             return
@@ -299,8 +282,7 @@ class Recorder:
             except OSError as error:
                 self._fail_turn(turn, error)
                 return
-            if took_ns >= SLOW_WRITE_NS:
-                self._judge(took_ns)
+            self._pace.wrote(took_ns)
         self._end_turn(turn)
 
     def _make_turn(self, entries: Sequence[Entry], hour: int | None) -> Turn:
@@ -320,7 +302,7 @@ class Recorder:
                 self._call(entry.failed, OSError(errno.EINVAL, "the line could not be made"))
                 continue
             waiting.append(entry)
-            if isinstance(line, Refused) and not self._fits(size + len(data)):
+            if isinstance(line, Refused) and not self._room.fits(len(self._open), size + len(data)):
                 self._unwritten(line.kind)
                 continue
             seq, leaf = seq + 1, chain.leaf(data[:-1])
@@ -353,24 +335,10 @@ class Recorder:
             self._fail_turn(turn, error)
             return
         assert error is None, error
-        self._judge(done.result())
+        self._pace.wrote(done.result())
         self._end_turn(turn)
         if self._entries or self._to_sign:
             self._loop.call_soon(self._flush)
-
-    def _judge(self, took_ns: int) -> None:
-        """Is the disk slow, by the time that this write took?"""
-        if not self.slow:
-            if took_ns >= SLOW_WRITE_NS:
-                self.slow, self._quick_writes = True, 0
-                took_ms = took_ns // NS_PER_MS
-                log(logger, logging.WARNING, "journal slow, a thread writes it", write_ms=took_ms)
-            return
-        quick = took_ns < QUICK_WRITE_NS and not self._sync_is_late
-        self._quick_writes = self._quick_writes + 1 if quick else 0
-        if self._quick_writes == QUICK_WRITES:
-            self.slow = False
-            log(logger, logging.INFO, "journal quick again")
 
     def _end_turn(self, turn: Turn) -> None:
         """Its lines are in the file: let go of those who wait, then fold them. No answer waits for what is counted,
@@ -403,9 +371,7 @@ class Recorder:
 
     def _end_full(self, turn: Turn, error: DiskFull) -> None:
         """The disk has no room for this turn: write what must be, into the ballast's."""
-        if not self.full:
-            self.full = True
-            log(logger, logging.ERROR, "disk full, no call is admitted", error=error.strerror)
+        self._room.found_full(error)
         turn = self._cut_down(turn, error)
         try:
             if turn.data:
@@ -417,7 +383,7 @@ class Recorder:
 
     def _write_into_ballast(self, turn: Turn, error: DiskFull) -> None:
         """Raises OSError: of the last write, if there was no room left to give back."""
-        while self._ballast.release(len(turn.data)):
+        while self._room.give_back(len(turn.data)):
             try:
                 self._write_turn(turn)
             except DiskFull as again:  # somebody else took that room
@@ -434,27 +400,6 @@ class Recorder:
         for entry in kept.not_admitted:
             self._call(entry.failed, error)
         return kept.turn
-
-    def _size_ballast(self) -> None:
-        """Grow it ahead of need, or shrink it when most of it is idle: to four times what is open now."""
-        calls = 4 * (len(self._open) + len(self._entries))
-        wanted = min(max(START_BYTES, bytes_for(calls)), BASE_BYTES + self._bytes_max)
-        if self._growing is None:
-            resize = self._ballast.regain if self.full else self._ballast.resize
-            self._growing = self._in_thread(functools.partial(resize, wanted), self._end_ballast)
-
-    def _end_ballast(self, done: asyncio.Future[bool]) -> None:
-        self._growing = None
-        error = done.exception()
-        assert error is None or isinstance(error, OSError), error
-        self._ballast_small = error is not None or not done.result()
-        if self.full and error is None and self._ballast.calls >= len(self._open) + CALLS_MORE_MIN:
-            self.full = False
-            log(logger, logging.INFO, "disk has room again")
-
-    def _fits(self, more_bytes: int) -> bool:
-        """Refused requests are unbounded; their lines must not use what open calls need."""
-        return self._bytes() + more_bytes + RECORD_BYTES_MAX * len(self._open) <= self._bytes_max
 
     def _fold(self, written: Sequence[tuple[Line, int, str]]) -> None:
         folded: list[tuple[CallRecord | Refused, int, str]] = []
@@ -525,22 +470,11 @@ class Recorder:
             return
         upto = self.seq
         self._sync = self._in_thread(self._journal.sync_work(), lambda done: self._end_sync(done, upto))
-        self._timers["late"] = self._loop.call_later(SLOW_SYNC_S, self._late_sync)
-
-    def _late_sync(self) -> None:
-        self._sync_is_late = True
-        if not self.slow:
-            self.slow, self._quick_writes = True, 0
-            log(
-                logger,
-                logging.WARNING,
-                "journal slow, a thread writes it",
-                sync_ms=round(SLOW_SYNC_S * 1_000),
-            )
+        self._timers["late"] = self._loop.call_later(pace.SLOW_SYNC_S, self._pace.sync_late)
 
     def _end_sync(self, done: asyncio.Future[None], upto: int) -> None:
         self._sync = None
-        self._sync_is_late = False
+        self._pace.synced()
         self._timers.pop("late").cancel()
         error = done.exception()
         if isinstance(error, OSError):
@@ -574,13 +508,7 @@ class Recorder:
 
     def _start_scan(self) -> None:
         self._timers.pop("scan", None)
-        self._in_thread(self._scan, self._end_scan)
-
-    def _look_at_ballast(self) -> None:
-        """Once a second: has a full disk room again? Is most of the ballast idle?"""
-        idle = self._ballast.calls > max(BALLAST_CALLS_START, IDLE_SHARE * len(self._open))
-        if self.full or self._ballast_small or idle:
-            self._size_ballast()
+        self._in_thread(self._room.count_others, self._end_scan)
 
     def _look_at_clock(self) -> None:
         """Once a second: was it set? Lines, ticks and segments go by the new time."""
@@ -591,17 +519,14 @@ class Recorder:
             log(logger, logging.WARNING, "clock jumped", by_ms=step_ns // NS_PER_MS)
             self.note(events.clock_set(by_ms=step_ns // NS_PER_MS).line(self._clock))
 
-    def _scan(self) -> int:
-        return tree_bytes(self._journal.path.parent, but=self.writer) - self._journal.freed_bytes()
-
     def _end_scan(self, done: asyncio.Future[int]) -> None:
         error = done.exception()
         if isinstance(error, Exception):
             self._report("the journal's files could not be counted", error)
         else:
-            self._others_bytes = done.result()
+            self._room.counted(done.result())
         if self.dead is None:
-            self._look_at_ballast()
+            self._room.look()
             self._look_at_clock()
             self._timers["scan"] = self._loop.call_later(SCAN_INTERVAL_S, self._start_scan)
 
@@ -638,10 +563,8 @@ class Recorder:
             self.note(one)
         await self._flush_all()
         await self._sync_all()
-        self._size_ballast()
-        assert self._growing is not None
-        await asyncio.wait([self._growing])
-        await asyncio.wait([self._in_thread(self._scan, self._end_scan)])
+        await asyncio.wait([self._room.size_ballast()])
+        await asyncio.wait([self._in_thread(self._room.count_others, self._end_scan)])
         self._schedule_tick()
 
     def _schedule_tick(self) -> None:

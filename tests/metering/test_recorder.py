@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metering import chain, journal, record, recorder
+from metering import chain, journal, pace, record, recorder, room
 from metering.journal import Directory, Journal, salvage_dead
 from metering.record import Line
 from metering.recorder import Recorder
@@ -393,7 +393,7 @@ def test_with_always_nobody_is_let_go_before_a_sync_and_one_sync_is_for_all_who_
 
 
 def test_with_always_a_disk_may_be_slow_too(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
+    monkeypatch.setattr(pace, "SLOW_WRITE_NS", 0)
 
     async def scenario() -> None:
         async with world(tmp_path, fsync="always") as w:
@@ -496,8 +496,8 @@ def test_entries_waiting_when_a_sync_fails_are_failed_then(tmp_path: pathlib.Pat
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every write counts as slow, and none as quick."""
-    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
-    monkeypatch.setattr(recorder, "QUICK_WRITE_NS", 0)
+    monkeypatch.setattr(pace, "SLOW_WRITE_NS", 0)
+    monkeypatch.setattr(pace, "QUICK_WRITE_NS", 0)
 
 
 @pytest.mark.usefixtures("slow_disk")
@@ -528,9 +528,9 @@ def test_a_slow_disk_is_written_by_a_thread_one_turn_at_a_time(tmp_path: pathlib
 def test_a_sync_that_stands_still_is_seen_before_a_write_does(
     tmp_path: pathlib.Path, slow_sync: SlowSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "SLOW_SYNC_S", 0.01)
-    monkeypatch.setattr(recorder, "QUICK_WRITE_NS", DEADLINE_S * NS_PER_S)
-    monkeypatch.setattr(recorder, "QUICK_WRITES", 2)
+    monkeypatch.setattr(pace, "SLOW_SYNC_S", 0.01)
+    monkeypatch.setattr(pace, "QUICK_WRITE_NS", DEADLINE_S * NS_PER_S)
+    monkeypatch.setattr(pace, "QUICK_WRITES", 2)
 
     async def scenario() -> None:
         async with world(tmp_path) as w:
@@ -544,7 +544,7 @@ def test_a_sync_that_stands_still_is_seen_before_a_write_does(
             assert w.recorder.slow, "as long as the sync is under way"
             slow_sync.let_go.set()
             await w.until(lambda: w.recorder._sync is None)
-            monkeypatch.setattr(recorder, "SLOW_SYNC_S", DEADLINE_S)
+            monkeypatch.setattr(pace, "SLOW_SYNC_S", DEADLINE_S)
             while w.recorder.slow:
                 waiter = w.append(journals.tick())
                 await w.until(lambda waiter=waiter: waiter.seen == ["written"])
@@ -565,13 +565,13 @@ def test_a_turn_without_a_line_needs_no_thread(tmp_path: pathlib.Path) -> None:
 def test_a_disk_that_has_recovered_is_written_by_the_loop_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
-    monkeypatch.setattr(recorder, "QUICK_WRITE_NS", DEADLINE_S * NS_PER_S)
-    monkeypatch.setattr(recorder, "QUICK_WRITES", 3)
+    monkeypatch.setattr(pace, "SLOW_WRITE_NS", 0)
+    monkeypatch.setattr(pace, "QUICK_WRITE_NS", DEADLINE_S * NS_PER_S)
+    monkeypatch.setattr(pace, "QUICK_WRITES", 3)
 
     async def scenario() -> None:
         async with world(tmp_path) as w:
-            monkeypatch.setattr(recorder, "SLOW_WRITE_NS", DEADLINE_S * NS_PER_S)
+            monkeypatch.setattr(pace, "SLOW_WRITE_NS", DEADLINE_S * NS_PER_S)
             for _ in range(6):
                 waiter = w.append(journals.tick())
                 await w.until(lambda waiter=waiter: waiter.seen != [])
@@ -685,10 +685,10 @@ def test_a_write_begun_while_stop_syncs_is_waited_for(tmp_path: pathlib.Path, sl
 
 @pytest.mark.usefixtures("slow_disk")
 def test_room_is_kept_for_what_a_thread_writes(tmp_path: pathlib.Path) -> None:
-    room = 3 * recorder.ADMISSION_BYTES
+    room_bytes = 3 * room.ADMISSION_BYTES
 
     async def scenario() -> None:
-        async with world(tmp_path, bytes_max=room) as w:
+        async with world(tmp_path, bytes_max=room_bytes) as w:
             w.journal.let_go.clear()
             await w.append_all(journals.admitted("a"))
             assert w.recorder.has_room()
@@ -856,7 +856,7 @@ def test_a_tree_that_cannot_be_counted_is_reported_and_tried_again(
 
     async def scenario() -> None:
         async with world(tmp_path) as w:
-            monkeypatch.setattr(recorder, "tree_bytes", fails)
+            monkeypatch.setattr(room, "tree_bytes", fails)
             await w.until(lambda: len(w.reports) >= 2)
             assert w.recorder.has_room()
             assert w.died == []
@@ -878,7 +878,7 @@ def test_stop_waits_for_the_counting_under_way(
     async def scenario() -> None:
         w = World(tmp_path)
         await w.start()
-        monkeypatch.setattr(recorder, "tree_bytes", slow)
+        monkeypatch.setattr(room, "tree_bytes", slow)
         await w.until(began.is_set)
         stopping = asyncio.create_task(w.recorder.stop())
         await w.until(lambda: w.recorder.dead is not None)

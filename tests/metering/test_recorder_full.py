@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metering import ballast, record, recorder
+from metering import ballast, record, recorder, room, turns
 from metering.journal import DiskFull, salvage_dead
 from tests.metering.test_recorder import World, run, turn
 from tests.support import journals
@@ -76,7 +76,7 @@ def test_a_turn_is_cut_down_to_what_must_be_written(
         async with small_world(tmp_path, monkeypatch) as (w, disk):
             await w.append_all(journals.admitted("a"), journals.admitted("b"))
             assert w.recorder.has_room()
-            w.recorder.slow = slow
+            w.recorder._pace.slow = slow
             disk.left = 10
             waiters = await w.append_all(
                 journals.call("a"), journals.admitted("c"), journals.refused(), journals.tick(),
@@ -174,20 +174,20 @@ def test_calls_are_admitted_only_as_far_as_the_ballast_goes(
 def test_the_ballast_grows_ahead_of_need_and_shrinks_when_idle(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "START_BYTES", ballast.bytes_for(16))
-    monkeypatch.setattr(recorder, "BALLAST_CALLS_START", 16)
+    monkeypatch.setattr(room, "START_BYTES", ballast.bytes_for(16))
+    monkeypatch.setattr(room, "CALLS_START", 16)
 
     async def scenario() -> None:
         async with small_world(tmp_path, monkeypatch) as (w, _):
-            room = w.journal.ballast
-            assert room.calls == 16
+            held = w.journal.ballast
+            assert held.calls == 16
             for n in range(12):
                 assert w.recorder.has_room()
                 await w.append_all(journals.admitted(f"c-{n}"))
-            await w.until(lambda: room.calls >= 32)
-            most = room.calls
+            await w.until(lambda: held.calls >= 32)
+            most = held.calls
             await w.append_all(*[journals.call(f"c-{n}") for n in range(12)])
-            await w.until(lambda: room.calls == 16)
+            await w.until(lambda: held.calls == 16)
             assert most >= 32
 
     run(scenario)
@@ -222,7 +222,7 @@ def test_essential_lines_are_chained_anew() -> None:
     made = [journals.admitted("x"), journals.call("a"), journals.refused(), journals.call("b")]
     lines = [(make(seq, "0" * 64), seq, "") for seq, make in enumerate(made, 8)]
     owners: list[Any] = [object() for _ in lines]
-    kept = recorder.turns.essential(recorder.turns.Turn(lines, owners, owners, b"", 0), 7, "f" * 64)
+    kept = turns.essential(turns.Turn(lines, owners, owners, b"", 0), 7, "f" * 64)
     assert [(line.seq, seq) for line, seq, _ in kept.turn.lines] == [(8, 8), (9, 9)]
     assert kept.turn.lines[0][0].prev == "f" * 64
     assert kept.turn.lines[1][0].prev == kept.turn.lines[0][2]
