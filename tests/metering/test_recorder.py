@@ -15,6 +15,7 @@ from metering.journal import Directory, Journal, salvage_dead
 from metering.record import Line
 from metering.recorder import Recorder
 from metering.units import NS_PER_HOUR, NS_PER_S
+from metering.unwritten import Shown
 from tests.support import journals, signing
 from tests.support.journals import AT_NS, WRITER, Make
 
@@ -964,5 +965,35 @@ def test_a_clock_that_was_set_is_told(
             (told,) = [line for line, _, _ in w.directory().records(seq) if isinstance(line, record.Event)]
             assert told.topic == "clock"
             assert abs(int(told.data["by_ms"]) - step_s * 1_000) < 1_000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["on the loop", "in a thread"])
+def test_with_continue_a_failed_turn_is_shown_and_its_calls_go_on(tmp_path: pathlib.Path, slow: bool) -> None:
+    counted: list[str] = []
+
+    async def scenario() -> None:
+        async with world(tmp_path, shown=Shown(counted.append), bytes_max=1 << 20) as w:
+            await w.append_all(journals.admitted("a"))
+            w.recorder._pace.slow = slow
+            w.journal.fails = True
+            asked: list[int] = []
+
+            def once(seq: int, prev: str) -> Line:
+                asked.append(seq)
+                return journals.call("a")(seq, prev)
+
+            first, second = w.append(once), w.append(journals.admitted("b"))
+            await w.until(lambda: second.seen != [])
+            later = w.append(journals.call("b"))
+            await w.until(lambda: later.seen != [])
+            assert first.seen == second.seen == later.seen == ["written"]
+            assert asked == [w.recorder.seq + 1]
+            assert counted == ["call", "admitted", "call"]
+            assert [error.errno for error in w.died] == [28]
+            assert (w.recorder.ended, w.recorder.has_room()) == (False, True)
+            assert w.fold.folded == [], "what is not written is not counted as a call"
+        assert [closed.lost for closed in salvage_dead(tmp_path)] == [1]
 
     run(scenario)

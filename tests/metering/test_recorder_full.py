@@ -230,3 +230,11 @@ def test_essential_lines_are_chained_anew() -> None:
     assert kept.turn.waiting == owners[1:]
     assert (kept.not_admitted, kept.left_out) == (owners[:1], ["refused"])
     assert isinstance(kept.turn.lines[0][0], record.CallRecord)
+
+
+def test_who_waits_for_nothing_is_told_nothing_of_a_failure() -> None:
+    error, told = OSError(errno.EIO, "Input/output error"), []
+    turns.Note(journals.tick(), lambda: told.append("note")).failed(error)
+    notary: Any = None
+    turns.Checkpointing(notary, lambda: 0, told.append).failed(error)
+    assert told == []
