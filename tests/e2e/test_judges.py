@@ -22,7 +22,7 @@ process_cpu_seconds_total 3.5
 def chained(*lines: Line) -> bytes:
     prev, written = oracle.ZEROS, b""
     for seq, line in enumerate(lines, start=1):
-        raw = oracle.encode(line | {"seq": seq, "prev": prev})
+        raw = oracle.encode(line | {"at_ns": 1, "prev": prev, "seq": seq, "v": 1})
         prev = oracle.leaf_of(raw)
         written += raw + b"\n"
     return written
