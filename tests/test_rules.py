@@ -66,6 +66,8 @@ CASES = [  # alert, a series each minute, fires within an hour?
         series('weighbridge_journal_unwritten_total{kind="tick"}', "7x60"),
         False,
     ),
+    ("WeighbridgeMirrorIncomplete", series("weighbridge_journal_mirror_dropped_total", "0x10 1+1x60"), True),
+    ("WeighbridgeMirrorIncomplete", series("weighbridge_journal_mirror_dropped_total", "7x60"), False),
 ]
 
 

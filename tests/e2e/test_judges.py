@@ -30,10 +30,13 @@ def chained(*lines: Line) -> bytes:
 
 def call(request_id: str, prompt: int | None, completion: int | None) -> Line:
     usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    return {"kind": "call", "request_id": request_id, "usage": usage}
+    return {
+        "call_id": f"w1-{request_id}", "cost_pusd": None, "finished_ns": 1, "kind": "call", "model": "m",
+        "outcome": "completed", "request_id": request_id, "tenant": "t", "usage": usage,
+    }  # fmt: skip
 
 
-START: Line = {"kind": "start", "writer": "w1"}
+START: Line = {"kind": "start", "pid": 1, "writer": "w1"}
 
 
 @pytest.fixture
