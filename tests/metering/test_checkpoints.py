@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from metering import endnotes, notary, recorder
+from metering import endnotes, notary, pace, recorder
 from metering.notary import Notary, Signed
 from metering.record import Event
 from metering.units import NS_PER_HOUR
@@ -88,8 +88,8 @@ def test_every_segment_that_is_full_ends_with_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
     if slow:
-        monkeypatch.setattr(recorder, "SLOW_WRITE_NS", 0)
-        monkeypatch.setattr(recorder, "QUICK_WRITES", 10**9)
+        monkeypatch.setattr(pace, "SLOW_WRITE_NS", 0)
+        monkeypatch.setattr(pace, "QUICK_WRITES", 10**9)
 
     async def scenario() -> None:
         async with world(tmp_path) as w:
@@ -202,8 +202,8 @@ def test_whatever_comes_in_whatever_turns_each_checkpoint_signs_all_before_it(
     """Turns of any length, hours that end, small segments, ticks, new keys, a disk that is slow at times."""
     rng = random.Random(seed)
     monkeypatch.setattr(recorder, "CHECKPOINT_LINES", rng.choice([5, 40, 1_000]))
-    monkeypatch.setattr(recorder, "SLOW_WRITE_NS", rng.choice([0, recorder.SLOW_WRITE_NS]))
-    monkeypatch.setattr(recorder, "QUICK_WRITES", 3)
+    monkeypatch.setattr(pace, "SLOW_WRITE_NS", rng.choice([0, pace.SLOW_WRITE_NS]))
+    monkeypatch.setattr(pace, "QUICK_WRITES", 3)
     vkeys = [signing.signer(number).verifier.vkey for number in range(1, 60)]
 
     async def scenario() -> None:
