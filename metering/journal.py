@@ -362,7 +362,10 @@ def _close(directory: Directory) -> Salvaged:
     """Put salvage.jsonl into a directory whose lock is held."""
     for leftover in directory.path.glob("*".join(_SALVAGE_TMP)):
         leftover.unlink()
-    closed = salvage.close(chain.walk(directory.segments()))
+    found = directory.segments()
+    begin = directory.begin()  # asked second: the front may be trimmed meanwhile
+    here = [one for one in found if one.first_seq > begin.seq]
+    closed = salvage.close(chain.walk(here, *begin), begin)
     # What it is chained to may still be only in memory, and is about to be billed.
     for _, path in directory.segment_paths():
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:  # it was sealed, durably

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from metering import chain, record
-from metering.chain import Chained
+from metering.chain import Chained, Place
 
 _NULS_BYTES = 64 * 1024
 
@@ -53,15 +53,16 @@ class _TornTail:
         return f"sha256:{self._hash.hexdigest()}" if self.bytes else None
 
 
-def close(pieces: Iterable[Chained | bytes]) -> Closed:
+def close(pieces: Iterable[Chained | bytes], begin: Place = chain.START) -> Closed:
     """Make the end of a dead directory, one that its writer did not end with a `stop`.
 
-    pieces: the directory as `chain.walk` gives it: good lines, then the torn tail as bytes.
+    pieces: the directory as `chain.walk` gives it: good lines, then the torn tail as bytes. begin: where it was
+    trimmed, if it was; no call was open there (metering/trimming.py), so its end is what it would be untrimmed.
 
     All times are `at_ns` of the last good line, or 0 if there is none: the writer lived at least
     until then, and nothing else is known. No call ends before its admission, whatever the clock did.
     """
-    seq, prev, at_ns = 0, chain.ZEROS, 0
+    seq, prev, at_ns = begin.seq, begin.leaf, 0
     open_calls: dict[str, record.Admitted] = {}
     torn = _TornTail()
     for piece in pieces:

@@ -51,6 +51,7 @@ def seal(path: pathlib.Path) -> pathlib.Path:
 
     The new file keeps the old one's time of change. Raises OSError, SealError.
     """
+    assert not is_sealed(path), path
     sealed = sealed_path(path)
     digest = _digest(Blocks(path))
     if not (sealed.exists() and _digest(Blocks(sealed)) == digest):  # a crash came before the plain one's end

@@ -4,6 +4,8 @@
 
 Nothing is deleted that was not seen in the archive just then, whole. A directory loses its front only, and keeps
 its last segment. Where it begins then stands in `archived.json` (metering/segments.py), with the tree up to there.
+One that lines may still be added to keeps its last two, and each call's admission until its record is there: whoever
+may have to close it needs them (metering/salvage.py).
 """
 
 import heapq
@@ -18,6 +20,7 @@ from metering.archive import Archive, Archiver, manifest_path, passed
 from metering.chain import Segment
 from metering.journal import Directory
 from metering.objects import ArchiveError
+from metering.record import Admitted, CallRecord
 from metering.segments import ARCHIVED, Archived, Blocks, is_sealed
 
 
@@ -65,23 +68,25 @@ class Trimmer:
         return freed
 
     def _front(self, directory: Directory, counted: Collection[str]) -> _Front | None:
-        paths = directory.segment_paths()[:-1]
+        complete = directory.complete
+        # The last one of a writer that was killed may have no line that counts.
+        paths = directory.segment_paths()[: -1 if complete else -2]
         if not paths:
             return None
         first_seq, path = paths[0]
         if not is_sealed(path) or not self._archiver.has(directory.writer, first_seq):
             return None
-        if directory.writer not in counted and directory.complete:
+        if complete and directory.writer not in counted:
             return None
         return _Front(segments.modified_ns(path), directory.writer, first_seq, path, directory)
 
     def _delete(self, front: _Front) -> bool:
-        """False: no line of it counts, so that no place is behind it; it stays."""
+        """False: it stays, for no line of it counts, so that no place is behind it, or one of its calls may be open."""
         writer = front.writer
         found = self._archive.manifest(writer, front.first_seq)
         if found is None:
             raise ArchiveError(f"{manifest_path(writer, front.first_seq)} is gone from the archive")
-        if not found.lines:
+        if not found.lines or _may_be_open(front.directory, front.first_seq, found.last_seq):
             return False
         if self._archive.fetch(found.segment) != front.path.read_bytes():
             raise ArchiveError(f"{found.segment.path} in the archive is not what {front.path} is")
@@ -98,3 +103,22 @@ class Trimmer:
             if first_seq <= after:
                 path.unlink()
                 self._maker.remove(facts.name(directory.writer, first_seq))
+
+
+def _may_be_open(directory: Directory, first_seq: int, last_seq: int) -> bool:
+    """May a call that was admitted in these lines have no durable record yet? None was open before them."""
+    if directory.complete:
+        return False
+    # What is not sealed may still be lost by a power cut.
+    grows_from = next((first for first, path in directory.segment_paths() if not is_sealed(path)), first_seq)
+    open_calls: set[str] = set()
+    for line, seq, _ in directory.records(first_seq - 1):
+        if seq >= grows_from:
+            break
+        if isinstance(line, Admitted) and seq <= last_seq:
+            open_calls.add(line.call_id)
+        elif isinstance(line, CallRecord):
+            open_calls.discard(line.call_id)
+        if seq >= last_seq and not open_calls:
+            return False
+    return True

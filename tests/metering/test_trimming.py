@@ -13,13 +13,13 @@ from metering.chain import Broken
 from metering.chain import Place as ChainPlace
 from metering.checkpoint import Signer
 from metering.endnotes import Ends
-from metering.journal import Directory, salvage_dead
+from metering.journal import SALVAGE, Directory, salvage_dead
 from metering.notary import SigningKey
 from metering.objects import ArchiveError, LocalObjects
 from metering.record import CallRecord
 from metering.trimming import Trimmer
 from tests.support.archives import LATER_NS, Place, make_facts, makes, seal_all
-from tests.support.journals import WRITER, admitted, call, stop, write_directory
+from tests.support.journals import WRITER, admitted, call, stop, tick, write_directory
 
 OTHER = "w" + "b" * 16
 EVERYTHING = 1 << 60
@@ -104,8 +104,46 @@ def test_what_is_not_counted_yet_stays_but_a_live_one_need_not_be(place: Place) 
     keeper = trimmer(place, closed, live)
     assert keeper.trim([closed, live], EVERYTHING, set()) > 0
     assert len(closed.segment_paths()) == 4
-    assert [first for first, _ in live.segment_paths()] == [13]
+    assert [first for first, _ in live.segment_paths()] == [9, 13]
     assert not live.complete
+
+
+def test_a_killed_writer_s_trimmed_directory_is_closed_as_it_would_have_been_whole(
+    place: Place, tmp_path: pathlib.Path
+) -> None:
+    lines = [*makes(6), admitted("w-9")]
+    directory, untouched = place.of(lines), Place(tmp_path / "other").of(lines)
+    assert trimmer(place, directory).trim([directory], EVERYTHING, set()) > 0
+    assert directory.starts_after == 8
+    (closed,), (as_whole,) = salvage_dead(place.journals), salvage_dead(untouched.path.parent)
+    assert (closed.lost, closed.torn_bytes) == (as_whole.lost, as_whole.torn_bytes) == (1, 0)
+    assert (directory.path / SALVAGE).read_bytes() == (untouched.path / SALVAGE).read_bytes()
+    assert list(directory.chained()) == list(untouched.chained())[8:]
+    assert list(place.archive.whole(directory).chained()) == list(untouched.chained())
+
+
+def test_a_killed_writer_s_last_segment_without_a_line_takes_nothing_from_its_closing(place: Place) -> None:
+    directory = place.of(makes(6))
+    trimmer(place, directory).trim([directory], EVERYTHING, set())
+    directory.segment_paths()[-1][1].write_bytes(b"")
+    lines = list(directory.chained())
+    salvage_dead(place.journals)
+    lost, end = list(directory.chained())[len(lines) :]
+    assert (lost.seq, end.seq) == (13, 14)
+    assert end.at_ns == lines[-1].at_ns
+
+
+@pytest.mark.parametrize(("ended", "begins"), [(False, 5), (True, 9)])
+def test_the_admission_of_a_call_without_a_record_stays(place: Place, ended: bool, begins: int) -> None:
+    """Its segment stays while the call may be open, and those behind it: whoever closes the directory needs it."""
+    six = makes(6)
+    lines = [*six[:5], admitted("w-slow"), *six[5:9], call("w-slow") if ended else tick(), *six[9:]]
+    directory = place.of(lines)
+    keeper = trimmer(place, directory)
+    keeper.trim([directory], EVERYTHING, set())
+    assert directory.segment_paths()[0][0] == begins
+    (closed,) = salvage_dead(place.journals)
+    assert closed.lost == (not ended)
 
 
 @pytest.mark.parametrize("kept", ["", "x"])
@@ -228,7 +266,7 @@ def test_an_archive_that_lost_the_front_is_told_so(place: Place, tmp_path: pathl
     wiped = Archiver(Archive(LocalObjects(tmp_path / "wiped")), place.maker, lambda: LATER_NS)
     (live.path / "0000000000000014.jsonl").touch()  # a new segment has begun
     seal_all(live)
-    with pytest.raises(ArchiveError, match="up to 12 are gone from the archive"):
+    with pytest.raises(ArchiveError, match="up to 8 are gone from the archive"):
         wiped.archive(live)
 
 

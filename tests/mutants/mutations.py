@@ -85,13 +85,14 @@ def lost_not_closed() -> None:
     """A dead writer's directory is closed, and the calls that it left open have no record."""
     close = salvage.close
 
-    def close_without_lost(pieces: Iterable[chain.Chained | bytes]) -> salvage.Closed:
-        return close(
+    def close_without_lost(pieces: Iterable[chain.Chained | bytes], begin: chain.Place) -> salvage.Closed:
+        without = (
             piece._replace(line=None)
             if isinstance(piece, chain.Chained) and isinstance(piece.line, record.Admitted)
             else piece
             for piece in pieces
         )
+        return close(without, begin)
 
     salvage.close = close_without_lost
 
