@@ -51,6 +51,7 @@ def control(args: argparse.Namespace) -> int:
 def compare(where: Place) -> list[Difference]:
     """All differences now. Changes nothing. Raises CommandError: it cannot be compared; OSError, ConfigErrors."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
+    from metering.objects import ArchiveError
     from metering.pages import PageError
     from metering.store import StoreUnavailable
 
@@ -62,19 +63,23 @@ def compare(where: Place) -> list[Difference]:
     if url is None:
         raise CommandError("the embedded store is not running, so there is no ledger to compare with")
     try:
-        return asyncio.run(_look(state_dir, url))
+        return asyncio.run(_look(where, url))
     except StoreUnavailable as error:
         raise CommandError(f"the store cannot be reached: {error.reason}") from error
     except PageError as error:
         raise CommandError(f"the metrics pages cannot be read: {error}") from error
+    except ArchiveError as error:
+        raise CommandError(f"the archive cannot be read: {error}") from error
 
 
-async def _look(state_dir: pathlib.Path, url: str) -> list[Difference]:
+async def _look(where: Place, url: str) -> list[Difference]:
+    from gateway.archives import archive_of
     from metering.controller import Controller
     from metering.store import Store
 
     async with Store(url) as store:
-        return await Controller(state_dir, keep=False).look(store)
+        controller = Controller(pathlib.Path(where.state_dir), archive=archive_of(where.journal), keep=False)
+        return await controller.look(store)
 
 
 def as_table(differences: Iterable[Difference]) -> str:

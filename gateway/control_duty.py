@@ -11,9 +11,10 @@ from backends import registry, token_counters
 from backends.errors import BackendError
 from backends.model import Backend
 from backends.upstream import Upstream
+from gateway.archives import archive_of
 from gateway.config import Config
 from gateway.config_load import backend_keys
-from metering import board, control
+from metering import board, control, files
 from metering.board import Gauge
 from metering.bypass import Bypass
 from metering.controller import DIRECTORY, Controller
@@ -37,10 +38,10 @@ class ControlDuty:
         self._url = config.redis.url
         self._bypasses = self._load()
         self._due_s = 0.0
-        self._controller = Controller(self._state_dir)
+        self._controller = Controller(self._state_dir, archive=archive_of(config.journal))
 
     def look_if_due(self) -> None:
-        """Compare and show it, if it is time. Raises StoreUnavailable, PageError, OSError; it is due then still."""
+        """Compare and show it, if it is time. Raises StoreUnavailable, PageError, ArchiveError, OSError: still due."""
         if time.monotonic() >= self._due_s:
             self.look()
             self._due_s = time.monotonic() + LOOK_S
@@ -101,6 +102,4 @@ class ControlDuty:
     def _save(self) -> None:
         path = self._state_dir / DIRECTORY / _BACKENDS
         path.parent.mkdir(exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(self._bypasses))
-        temporary.rename(path)
+        files.put(path, msgspec.json.encode(self._bypasses))

@@ -176,18 +176,14 @@ def _tell(args: argparse.Namespace, command: str, happening: Callable[[str], Hap
 
 def _everything(args: argparse.Namespace) -> list["Directory"]:
     """All closed journals, of the state directory and of the archive. Raises CommandError."""
+    from gateway.archives import archive_of
     from metering.journal import directories
-
-    journals = place(args).journal
-    if journals.archive is None:
-        return [one for one in directories(journal_root(args)) if one.complete]
-    from metering.archive import Archive
-    from metering.objects import ArchiveError, open_objects
+    from metering.objects import ArchiveError
 
     try:
-        archive = Archive(
-            open_objects(journals.archive, endpoint=journals.archive_endpoint, region=journals.archive_region)
-        )
+        archive = archive_of(place(args).journal)
+        if archive is None:
+            return [one for one in directories(journal_root(args)) if one.complete]
         here = {one.writer: one for one in directories(place(args).journals)}
         found: list[Directory] = [archive.whole(one) for one in here.values() if one.complete]
         found += [one for one in archive.directories() if one.complete and one.writer not in here]

@@ -38,7 +38,7 @@ Place = TypeVar("Place", Account, tuple[int, str])
 class Difference(NamedTuple):
     """Two figures that should be one. left, right: in the order of the pair's name.
 
-    where: account, or hour and writer, that both are of; None: the tenant's as a whole.
+    where: account, or hour (0: all of them) and writer, that both are of; None: the tenant's as a whole.
     """
 
     pair: str
@@ -137,7 +137,7 @@ def journal_ledger(
     """
     strangers = held.marks.keys() - journals.keys()
     for writer in sorted(strangers - known):
-        yield Difference(JOURNAL_LEDGER, WRITERS, tenant, (held.floor, writer), 0, 1)
+        yield Difference(JOURNAL_LEDGER, WRITERS, tenant, (0, writer), 0, 1)  # of no hour
     ours = [journals[writer].sums.get(tenant, {}) for writer in held.marks.keys() & journals.keys()]
     if not strangers:
         left: dict[Account, Amounts] = {}

@@ -2,28 +2,28 @@
 
 What a journal says up to a cut is kept and gone on from at the next look. What a directory that is complete
 says does not change: it is kept in `<state_dir>/control/<writer>.json`, so neither a new process nor the
-removal of the directory (once the archive has it) makes it unknown.
+removal of the directory (once the archive has it) makes it unknown. Lines that are in the archive alone are read
+there, where they were not read before.
 """
 
 import asyncio
 import csv
 import io
-import os
 import pathlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from metering import control, epochs, export, families, gone, pages
+from metering import control, epochs, export, families, files, gone, pages
+from metering.archive import Archive
 from metering.control import Counted, Difference, Ledgered
 from metering.export import Row
 from metering.families import Totals
 from metering.journal import Directory, directories
 from metering.ledger import UNITS, Account, Amounts, Held
 from metering.pages import PageError
-from metering.record import CallRecord
+from metering.record import CallRecord, Line
 from metering.store import Store
 from metering.units import PICO_USD_PER_USD
 
@@ -63,18 +63,19 @@ class _Journal:
 class Controller:
     """Compares; one caller at a time. state_dir: whose journals and pages.
 
-    keep: write down what complete directories say.
+    archive: where fronts are that were deleted here; keep: write down what complete directories say.
     """
 
-    def __init__(self, state_dir: pathlib.Path, *, keep: bool = True) -> None:
+    def __init__(self, state_dir: pathlib.Path, *, archive: Archive | None = None, keep: bool = True) -> None:
         self._root = state_dir / "journal"
         self._pages = state_dir / "pages"
         self._kept = state_dir / DIRECTORY
+        self._archive = archive
         self._keeps = keep
         self._journals: dict[str, _Journal] = {}
 
     async def look(self, store: Store) -> list[Difference]:
-        """All differences now. Raises StoreUnavailable, PageError, OSError."""
+        """All differences now. Raises StoreUnavailable, PageError, ArchiveError, OSError."""
         shown = await asyncio.to_thread(shown_by, self._pages)
         held = {tenant: await store.held(tenant) for tenant in await store.tenants()}
         epoch, writers = await store.epoch(), await store.writers()
@@ -129,7 +130,7 @@ class Controller:
         starts = [] if after_ledgered is None else [after_ledgered]
         if journal.counted.seq < page_cut:
             starts.append(journal.counted.seq)
-        for line, seq, leaf in directory.records(min(starts)) if starts else ():
+        for line, seq, leaf in self._records(directory, min(starts)) if starts else ():
             if seq > max(page_cut, last):
                 break
             if journal.counted.seq < seq <= page_cut:
@@ -141,6 +142,11 @@ class Controller:
         whole = journal.end == page_cut and journal.ledgered.upto == journal.counted.lasts
         if self._keeps and whole and not journal.kept:
             self._keep(writer, journal)
+
+    def _records(self, directory: Directory, after_seq: int) -> Iterator[tuple[Line, int, str]]:
+        if self._archive is not None and after_seq < directory.starts_after:
+            return self._archive.whole(directory).records(after_seq)
+        return directory.records(after_seq)
 
     # What was read of complete directories
 
@@ -167,12 +173,7 @@ class Controller:
             for tenant, upto in journal.ledgered.upto.items()
         ]
         self._kept.mkdir(exist_ok=True)
-        fd, temporary = tempfile.mkstemp(".tmp", "", self._kept)
-        with open(fd, "wb") as file:
-            file.write(msgspec.json.encode(_Kept(journal.counted, ledgered)))
-            file.flush()
-            os.fsync(fd)
-        os.rename(temporary, self._kept / f"{writer}{_SUFFIX}")
+        files.put(self._kept / f"{writer}{_SUFFIX}", msgspec.json.encode(_Kept(journal.counted, ledgered)))
         journal.kept = True
 
 

@@ -11,11 +11,10 @@ journals at any time, which is also what happens when it is missing, damaged, or
 
 import hashlib
 import json
-import os
 import pathlib
 from typing import NamedTuple
 
-from metering import families, pages
+from metering import families, files, pages
 from metering.families import Families, Series, Totals
 from metering.journal import Directory, directories
 from metering.pages import PageError
@@ -113,14 +112,4 @@ def _store(pages_dir: pathlib.Path, gone: Gone) -> None:
         "writers": sorted(gone.writers),
     }
     body = json.dumps(held, separators=(",", ":")).encode()
-    temporary = pages_dir / f"{NAME}.tmp"
-    with temporary.open("wb") as file:
-        file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(pages_dir / NAME)
-    parent = os.open(pages_dir, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    files.put(pages_dir / NAME, hashlib.sha256(body).hexdigest().encode() + b"\n" + body, mode=0o644)
