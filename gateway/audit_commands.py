@@ -246,6 +246,9 @@ def verify(args: argparse.Namespace) -> int:
         report = verify.verify(found, keys, anchors, archive, processes=processes)
     except (verify.VerifyError, ArchiveError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
+    except OSError as error:  # 1 would say that something was tampered with
+        where = f"{error.filename}: " if error.filename else ""
+        raise CommandError(f"{where}{error.strerror or error}", EXIT_USAGE) from error
     sys.stdout.write(as_json(report).decode() + "\n" if args.json else page(report))
     exits = {Verdict.WHOLE: EXIT_OK, Verdict.TAMPERED: EXIT_FAILED, Verdict.INCOMPLETE: EXIT_INCOMPLETE}
     return exits[report.verdict]

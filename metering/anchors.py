@@ -43,7 +43,7 @@ logger = logging.getLogger("weighbridge.anchors")
 def log_checkpoint(signed: Signed) -> None:
     """The anchor in the log: all of the note, for who collects it elsewhere."""
     log(
-        logger, logging.INFO, "journal checkpoint",
+        logger, logging.INFO, checkpoint.LOGGED_AS,
         writer=signed.head.writer, size=signed.head.size, root=base64.b64encode(signed.head.root).decode(),
         key=signed.key_id, note=signed.note,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from metering import merkle
 
 ORIGIN_PREFIX = "weighbridge/"
+LOGGED_AS = "journal checkpoint"  # the `event` of a log line that has a whole note: an anchor
 _ED25519 = b"\x01"
 _KEY_ID_BYTES = 4
 _KEY_BYTES = 32

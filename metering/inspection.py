@@ -51,6 +51,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     records: of calls; lost: of them, by the salvage. signed_size, stolen_size: so many lines, from the first, are
     signed by a key that counts; by one that was stolen later. met: claims that were found to be true. root: of all.
     retired: writers whose journals were deleted by their age, as its `event` lines tell.
+    named_keys: vkeys that its `event` lines name as new ones, where a key that counts has signed those lines.
     torn_bytes: behind the last line, less trailing NULs. unknown: lines of kinds, or versions, not known here.
     """
 
@@ -63,6 +64,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     lines: int
     lost: int
     met: tuple[Claim, ...]
+    named_keys: tuple[str, ...]
     records: int
     refused: int
     retired: tuple[str, ...]
@@ -129,6 +131,7 @@ class Inspection:
         self._first_ns: int | None = None
         self._last_ns: int | None = None
         self._retired: list[str] = []
+        self._named_keys: list[tuple[int, str]] = []  # the line's seq, the vkey
 
     def find(self, what: What, place: Place, says: str) -> None:
         """Something is amiss that only who reads the files can know."""
@@ -228,13 +231,17 @@ class Inspection:
             seq, prev, at_ns = seq + 1, leaf.hex(), line.at_ns
             if self._first_ns is None:
                 self._first_ns = at_ns
-                if seq == 1 and not isinstance(line, Start):
+                if seq == 1 and not isinstance(line, Start) and not self._closes_nothing(line):
                     self._findings.add(What.OUT_OF_PLACE, Place(file, number), "the first line is no start")
         self._grow(seq, prev, leaves)
         self._last_ns = at_ns
         if number > before:
             self._place = Place(file, number)
         return number - before
+
+    def _closes_nothing(self, line: Line | chain.Link) -> bool:
+        """Is this the salvage of a directory whose writer died, or had no room, before its first line?"""
+        return self._salvaged and isinstance(line, Stop) and line.reason == "salvaged"
 
     def _grow(self, seq: int, prev: str, leaves: list[bytes]) -> None:
         """Put these leaves, which end in the line `seq`, into the tree."""
@@ -261,6 +268,8 @@ class Inspection:
                 self._stop, self._stop_seq = self._stop or line, self._stop_seq or line.seq
             case Refused():
                 self._refused += line.count
+            case Event(topic="key", data={"what": "new", "vkey": vkey}):
+                self._named_keys.append((self._seq + 1, vkey))
             case Event(topic="retention", data=data):
                 self._retired.extend(data.get("writers", "").split(", "))
             case chain.Link():
@@ -317,6 +326,7 @@ class Inspection:
             lines=self._seq - self._front.size,
             lost=self._lost,
             met=tuple(self._notes.met),
+            named_keys=tuple(vkey for seq, vkey in self._named_keys if seq <= self._notes.signed_size),
             records=self._calls.records,
             refused=self._refused,
             retired=tuple(self._retired),
@@ -335,10 +345,14 @@ class Inspection:
 
 def _gap(place: Place, seq: int, first_seq: int) -> _Break:
     if first_seq > seq + 1:
-        says = f"seq {seq + 1} to {first_seq - 1} are missing before this file"
+        says = f"{_missing(seq + 1, first_seq - 1)} missing before this file"
         return _Break(place, What.LINES_MISSING, says, whole=True)
     says = f"by its name it begins with seq {first_seq}, which is there already; seq {seq + 1} is due"
     return _Break(place, What.LINE_REPEATED, says, whole=True)
+
+
+def _missing(first: int, last: int) -> str:
+    return f"seq {first} is" if first == last else f"seq {first} to {last} are"
 
 
 def _diagnosis(place: Place, seq: int, leaf: str, lines: Sequence[bytes]) -> _Break:
@@ -351,7 +365,7 @@ def _diagnosis(place: Place, seq: int, leaf: str, lines: Sequence[bytes]) -> _Br
     if link is None:
         return _Break(place, What.NOT_A_LINE, "this is no line of a journal", whole=False)
     if link.seq > seq + 1:
-        says = f"seq {seq + 1} to {link.seq - 1} are missing before it"
+        says = f"{_missing(seq + 1, link.seq - 1)} missing before it"
         return _Break(place, What.LINES_MISSING, says, whole=True)
     if link.seq <= seq:
         says = f"seq {link.seq} stands here again; seq {seq + 1} is due"

@@ -30,6 +30,7 @@ from metering.line_export import placed
 from metering.record import Event
 from metering.trust import Trust, Unsigned
 from metering.units import NS_PER_HOUR
+from metering.verdict import PackSays
 
 MANIFEST, NOTE, KEYS = "MANIFEST.json", "MANIFEST.note", "keys.json"
 _BLOCK_BYTES = 1 << 20
@@ -117,7 +118,7 @@ class Pack:
         """What is wrong with it: its note, its manifest, its files. trust: None: there are no keys."""
         findings = self._check_note(trust)
         try:
-            manifest = msgspec.json.decode(self.members[MANIFEST], type=Manifest)
+            manifest = self._manifest()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return [*findings, self._finding(What.PACK_DIFFERS, MANIFEST, f"it can't be read: {error}")]
         there = {name: _entry(data) for name, data in self.members.items() if name not in (MANIFEST, NOTE)}
@@ -126,6 +127,19 @@ class Pack:
                 says = "it is not the file that the manifest names" if name in there else "it is not here"
                 findings.append(self._finding(What.PACK_DIFFERS, name, says))
         return findings
+
+    def says(self) -> PackSays | None:
+        """What it says of itself; None: its manifest can't be read."""
+        try:
+            found = self._manifest()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return PackSays(
+            files=len(found.files), month=found.month, path=str(self._path), verdict=found.verdict
+        )
+
+    def _manifest(self) -> Manifest:
+        return msgspec.json.decode(self.members[MANIFEST], type=Manifest)
 
     def _check_note(self, trust: Trust | None) -> list[Finding]:
         manifest = self.members[MANIFEST]

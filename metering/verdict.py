@@ -44,10 +44,23 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose signatures counted. source: given by whoever verifies; found beside the journals; none."""
+    """Whose signatures counted. source: given by whoever verifies; found beside the journals; none.
+
+    followed_by: keys that did not count, and that lines signed by those that did name as their successors.
+    """
 
     source: Literal["given", "found", "none"]
     vkeys: tuple[str, ...]
+    followed_by: tuple[str, ...] = ()
+
+
+class PackSays(msgspec.Struct, frozen=True, kw_only=True):
+    """What a month's pack says of itself. files: of its manifest; verdict: on the journals when it was made."""
+
+    files: int
+    month: str
+    path: str
+    verdict: str
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +74,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     journals: tuple[Journal, ...]
     keys: Keys
+    packs: tuple[PackSays, ...]
     verdict: Verdict
 
 
@@ -108,6 +122,7 @@ def conclude(
     anchors: int,
     findings: Iterable[Finding],
     keys: Keys,
+    packs: Iterable[PackSays] = (),
 ) -> Report:
     """The verdict on all of them.
 
@@ -128,9 +143,15 @@ def conclude(
         anchors_met=len(met),
         findings=tuple(found),
         journals=tuple(journals),
-        keys=keys,
+        keys=msgspec.structs.replace(keys, followed_by=_followed_by(journals, keys)),
+        packs=tuple(packs),
         verdict=worst(verdicts),
     )
+
+
+def _followed_by(journals: Iterable[Journal], keys: Keys) -> tuple[str, ...]:
+    named = dict.fromkeys(vkey for journal in journals for vkey in journal.inspected.named_keys)
+    return tuple(vkey for vkey in named if vkey not in keys.vkeys)
 
 
 def _missing(named: Iterable[Named], known: set[str]) -> list[Finding]:

@@ -43,6 +43,13 @@ _NOTE_SUFFIX = ".note"
 _WORTH_A_PROCESS_BYTES = 64 * 1024 * 1024
 
 
+class _Logged(msgspec.Struct):
+    """A line of a gateway's log, as far as an anchor needs it."""
+
+    event: str
+    note: str = ""
+
+
 class VerifyError(Exception):
     """There is nothing that could be verified, or what was given can't be read; the message says which and why."""
 
@@ -77,7 +84,7 @@ def find(paths: Sequence[pathlib.Path]) -> Places:
         if found := directories(root):
             places.directories.extend(found)
             places.whole.update(directory.path for directory in found)
-            state_dir = root.parent
+            state_dir = root.resolve().parent
         elif WRITER_PATTERN.fullmatch(root.resolve().name) or segments.paths(root):
             places.directories.append(Directory(root.resolve()))
             state_dir = root.resolve().parent.parent
@@ -125,11 +132,27 @@ def trust_beside(root: pathlib.Path) -> Trust:
 
 
 def read_anchors(path: pathlib.Path) -> list[Anchor]:
-    """Notes from a file, or from all files `*.note` below a directory. Raises VerifyError, OSError."""
+    """Notes from a file, a gateway's log, or all files `*.note` below a directory. Raises VerifyError, OSError."""
     files = sorted(path.rglob(f"*{_NOTE_SUFFIX}")) if path.is_dir() else [path]
     if not files:
         raise VerifyError(f"there is no anchor (*{_NOTE_SUFFIX}) in {path}")
-    return [anchor(file.read_bytes(), str(file)) for file in files]
+    return [one for file in files for one in _anchors_of(file)]
+
+
+def _anchors_of(file: pathlib.Path) -> list[Anchor]:
+    """A note; or those of a log's lines, whatever else is in it."""
+    data = file.read_bytes()
+    found = []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.startswith(b"{"):
+            continue
+        try:
+            logged = msgspec.json.decode(line, type=_Logged)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # a line of somebody else's, or one that was cut off
+        if logged.event == checkpoint.LOGGED_AS:
+            found.append(anchor(logged.note.encode(), f"{file}:{number}"))
+    return found or [anchor(data, str(file))]
 
 
 def anchor(note: bytes, source: str) -> Anchor:
@@ -171,6 +194,8 @@ def verify(
     whole = bool(places.whole) or (archive is not None and not places.directories)
     named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if whole]
     journals, amiss = _journals(places, archive, claims)
+    if not (journals or amiss or places.packs or places.mirrors):
+        raise VerifyError("there is no journal in the archive")
     if archive is not None or _bytes(places) < _WORTH_A_PROCESS_BYTES:
         processes = 1  # a connection is not handed on; and to start a process takes as long as some ten MB
     findings += amiss
@@ -183,7 +208,10 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="weighbridge-") as scratch:
         copies = _copies(places.mirrors, pathlib.Path(scratch))
         inspected = _inspect_all([*journals, *copies], trust, claims, processes)
-    return verdict.conclude(inspected, named=named, anchors=len(anchors), findings=findings, keys=keys)
+    packs = [says for pack in places.packs if (says := pack.says())]
+    return verdict.conclude(
+        inspected, named=named, anchors=len(anchors), findings=findings, keys=keys, packs=packs
+    )
 
 
 def _bytes(places: Places) -> int:

@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Iterator
 
-from metering.findings import Finding
+from metering.findings import Finding, Verdict
 from metering.inspection import Inspected, State
 from metering.units import NS_PER_S
 from metering.verdict import Report
@@ -27,10 +27,17 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _findings(journal.inspected.findings)
         if more := journal.inspected.findings_left_out:
             yield f"            and {more} more"
+    for pack in report.packs:
+        about = f"the pack of {pack.month}, {_count(pack.files, 'file')}"
+        yield f"pack        {pack.path}: {about}; the journals were {pack.verdict} when it was made"
     yield from _findings(report.findings)
     yield _sum(report)
     yield f"keys        {_keys(report)}"
     for vkey in report.keys.vkeys:
+        yield f"            {vkey}"
+    if report.keys.followed_by:
+        yield "            lines signed by these name new keys, which did not count; if that was to be, give them too:"
+    for vkey in report.keys.followed_by:
         yield f"            {vkey}"
     yield f"anchors     {_anchors(report)}"
     yield f"verdict     {report.verdict}"
@@ -39,19 +46,20 @@ def _lines(report: Report) -> Iterator[str]:
 def _journal(one: Inspected) -> str:
     front = f", from seq {one.starts_after + 1} on" if one.starts_after else ""
     lost = f" ({one.lost} lost)" if one.lost else ""
-    signed = "signed whole" if one.signed_size == one.size else f"signed up to seq {one.signed_size}"
+    signed = "signed whole" if 0 < one.signed_size == one.size else f"signed up to seq {one.signed_size}"
     parts = [
         f"{one.state}{front}",
-        f"{one.lines} lines",
-        f"{one.calls} calls",
-        f"{one.records} records{lost}",
-        f"{one.checkpoints} signed notes",
+        _count(one.lines, "line"),
+        _count(one.calls, "call"),
+        f"{_count(one.records, 'record')}{lost}",
+        _count(one.checkpoints, "signed note"),
         signed if one.state is not State.OPEN or one.signed_size else "not signed yet",
     ]
     if one.torn_bytes:
-        parts.append(f"a torn tail of {one.torn_bytes} bytes")
+        tail = "behind them" if one.verdict is Verdict.TAMPERED else "of a torn tail"
+        parts.append(f"{_count(one.torn_bytes, 'byte')} {tail}")
     if one.unknown:
-        parts.append(f"{one.unknown} lines of kinds that this version does not know")
+        parts.append(f"{_count(one.unknown, 'line')} of kinds that this version does not know")
     return ", ".join(parts)
 
 
@@ -62,7 +70,9 @@ def _findings(findings: tuple[Finding, ...]) -> Iterator[str]:
 
 def _sum(report: Report) -> str:
     all_of = [journal.inspected for journal in report.journals]
-    times = [time for one in all_of for time in (one.first_ns, one.last_ns) if time is not None]
+    times = [
+        time for one in all_of for time in (one.first_ns, one.last_ns) if time
+    ]  # 0: closed without a line
     period = f"{_moment(min(times))} to {_moment(max(times))}" if times else "no line"
     writers = len({one.writer for one in all_of})
     return (

@@ -493,7 +493,7 @@ def test_a_line_of_a_later_version_is_carried_and_counted(tmp_path: pathlib.Path
     signed.write_keys(tmp_path)
     report = verified(tmp_path)
     assert (found(report), only(report).unknown) == ([], 1)
-    assert "1 lines of kinds that this version does not know" in page(report)
+    assert "1 line of kinds that this version does not know" in page(report)
 
 
 def test_a_checkpoint_that_is_no_note_or_of_another_size(tmp_path: pathlib.Path) -> None:
