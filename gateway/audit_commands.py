@@ -140,6 +140,7 @@ def show(args: argparse.Namespace) -> int:
 
 def tail(args: argparse.Namespace) -> int:
     """Print the lines of all writers, one a line, as they come."""
+    from metering.record import KINDS
     from metering.tail import Tail, Told, Wanted, text
 
     def write_all(lines: Iterable[Told]) -> None:
@@ -147,6 +148,9 @@ def tail(args: argparse.Namespace) -> int:
             sys.stdout.write((told.line.data.decode() if args.json else text(told)) + "\n")
         sys.stdout.flush()
 
+    if unknown := sorted(set(args.kind) - KINDS.keys()):
+        known = ", ".join(sorted(KINDS))
+        raise CommandError(f"--kind {unknown[0]}: no line is of it; the kinds are {known}", EXIT_USAGE)
     wanted = Wanted(frozenset(args.kind), args.tenant)
     with (
         contextlib.closing(Tail(commands.journal_root(args), wanted)) as lines,

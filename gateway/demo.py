@@ -4,7 +4,7 @@ The servers are child processes (`weighbridge simulate`), the gateway is run by 
 in the state directory: a second start finds its keys and its ledger again.
 
     <state_dir>/demo.yaml                the configuration, as `weighbridge check` reads it
-    <state_dir>/api-key, api-key.<tenant>    the key of the first tenant, and of the others
+    <state_dir>/api-key, api-key.<tenant>    the key of the first tenant, of the others, and of those who audit
     <state_dir>/simulators.log           what the servers say
 """
 
@@ -26,7 +26,7 @@ from gateway import config_load, demo_fleet, demo_tour, supervisor
 from gateway.auth import hash_of
 from gateway.config import Config, host_and_port
 from gateway.config_load import Flags, Place
-from gateway.demo_fleet import MODEL, SERVED_MODEL, SERVERS, TENANTS, Server
+from gateway.demo_fleet import MODEL, SERVED_MODEL, SERVERS, STAFF, TENANTS, Server
 from gateway.demo_tour import Client, TourError
 from gateway.keys import KEY_FILE, kept_key
 from gateway.sockets import Address, Port
@@ -151,7 +151,7 @@ class Tour:
         today = datetime.datetime.now(tz=datetime.UTC).date()
         tomorrow = today + datetime.timedelta(days=1)
         key = self._keys[TENANTS[0].name]
-        key_files = ", ".join(str(key_file(self._state_dir, tenant.name)) for tenant in TENANTS)
+        key_files = ", ".join(str(key_file(self._state_dir, tenant.name)) for tenant in (*TENANTS, STAFF))
         assert self._config.ops.listen is not None
         metrics = Address(*host_and_port(self._config.ops.listen)).url
         return f"""
@@ -160,11 +160,14 @@ metrics  {metrics}/metrics
 config   {self._state_dir / CONFIG_FILE}
 keys     {key_files}
 audit    {self._command("audit show --last 3")}
+verify   {called_as(sys.argv[0])} audit verify {self._state_dir}
 export   {self._command(f"export --from {today} --to {tomorrow}")}
 
 curl {api.url}/v1/chat/completions -H "Authorization: Bearer {key}" \\
   -H "Content-Type: application/json" \\
   -d '{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+
+curl {api.url}/audit/v1/checkpoints -H "Authorization: Bearer $(cat {key_file(self._state_dir, STAFF.name)})"
 
 from openai import OpenAI    # pip install openai
 client = OpenAI(base_url="{api.url}/v1", api_key="{key}")
@@ -184,7 +187,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         # Held by supervisor.run from then on; before it, nothing of a running demo must be changed.
         with supervisor.lock(state_dir):
-            keys = {tenant.name: kept_key(key_file(state_dir, tenant.name)) for tenant in TENANTS}
+            keys = {tenant.name: kept_key(key_file(state_dir, tenant.name)) for tenant in (*TENANTS, STAFF)}
         with contextlib.ExitStack() as stack:
             return _run(state_dir, flags, keys, stack)
     except StartError as error:

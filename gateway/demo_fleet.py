@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from backends.model import Backend
-from gateway.config import CardEntry, Config, Key, Model, Ops, Tenant, Tier
+from gateway.config import CardEntry, Config, Key, Model, Ops, Scope, Tenant, Tier
 
 MODEL = "llama-3.1-8b"
 SERVED_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -106,12 +106,17 @@ TENANTS = (
     Tenant(name="globex", projects=("support",), tags={"cost-center": "cc-2040"}),
     Tenant(name="initech", projects=("reports",), tags={"cost-center": "cc-3300", "team": "batch"}),
 )
+STAFF = Tenant(name="platform")
+"""Makes no calls: whose key reads the metrics and what is for auditors."""
+
+_TENANTS_SCOPES: tuple[Scope, ...] = ("inference",)
+_STAFF_SCOPES: tuple[Scope, ...] = ("operator", "auditor")
 
 
 def configuration(
     urls: Mapping[str, str], key_hashes: Mapping[str, str], *, listen: str, ops_listen: str, state_dir: str
 ) -> Config:
-    """urls: of the servers, by name. key_hashes: of the tenants, by name."""
+    """urls: of the servers, by name. key_hashes: of the tenants and the staff, by name."""
     model = Model(
         name=MODEL,
         aliases=(SERVED_MODEL,),
@@ -129,7 +134,8 @@ def configuration(
         ops=Ops(listen=ops_listen),
         state_dir=state_dir,
         tenants=tuple(
-            msgspec.structs.replace(tenant, keys=(Key(hash=key_hashes[tenant.name]),)) for tenant in TENANTS
+            msgspec.structs.replace(tenant, keys=(Key(hash=key_hashes[tenant.name], scopes=scopes),))
+            for tenant, scopes in (*((tenant, _TENANTS_SCOPES) for tenant in TENANTS), (STAFF, _STAFF_SCOPES))
         ),
         models=(model,),
         backends=tuple(server.backend(urls[server.name]) for server in SERVERS),

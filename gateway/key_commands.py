@@ -88,10 +88,13 @@ def _show(keyring: "Keyring") -> int:
 
 
 def moment(text: str) -> int:
-    """An RFC 3339 time as nanoseconds since 1970 (UTC). Raises ValueError."""
-    at = datetime.datetime.fromisoformat(text)
-    if at.tzinfo is None:
-        raise ValueError("without its zone")
+    """An RFC 3339 time as nanoseconds since 1970 (UTC). Raises ArgumentTypeError."""
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-01T06:00:00Z")
     since = at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return (since // datetime.timedelta(microseconds=1)) * (NS_PER_S // 1_000_000)
 

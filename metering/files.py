@@ -14,6 +14,9 @@ def put(path: pathlib.Path, data: bytes, *, mode: int = 0o600) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names no file of itself
+        raise
     finally:
         part.unlink(missing_ok=True)
     sync_directory(path.parent)

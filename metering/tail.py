@@ -179,6 +179,8 @@ def _facts(one: Chained) -> Iterator[str]:
             yield f"count={refused.count}"
         case Event() as event:
             yield event.topic
+            if event.actor is not None:
+                yield f"actor={event.actor}"
             yield from (f"{name}={value!r}" for name, value in event.data.items())
         case Identity() as identity:
             yield from (f"backend={identity.host.backend}", f"model={identity.host.model}")

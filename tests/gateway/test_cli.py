@@ -512,3 +512,9 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: pathlib.Path) -> None
 
 def test_the_place_without_any_setting() -> None:
     assert config_load.place(None, {}) == Place(state_dir=".weighbridge")
+
+
+def test_tail_of_a_kind_that_there_is_not(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journal").mkdir()
+    assert cli.main(["audit", "tail", "--kind", "calls", "--state-dir", str(tmp_path)]) == 2
+    assert "--kind calls: no line is of it; the kinds are admitted, call," in capsys.readouterr().err

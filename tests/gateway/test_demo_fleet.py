@@ -14,7 +14,7 @@ from gateway import config_load, demo_fleet
 from gateway.auth import hash_of
 from gateway.config import Config
 from gateway.demo import called_as
-from gateway.demo_fleet import SERVED_MODEL, SERVERS, TENANTS, Server
+from gateway.demo_fleet import SERVED_MODEL, SERVERS, STAFF, TENANTS, Server
 
 NEURON = [server for server in SERVERS if server.neuron]
 PROMPT_WEIGHT, CACHED_WEIGHT = Fraction(1, 4), Fraction(1, 40)
@@ -23,7 +23,7 @@ PROMPT_WEIGHT, CACHED_WEIGHT = Fraction(1, 4), Fraction(1, 40)
 def configuration(state_dir: pathlib.Path) -> Config:
     return demo_fleet.configuration(
         {server.name: f"http://127.0.0.1:{9000 + at}" for at, server in enumerate(SERVERS)},
-        {tenant.name: hash_of(tenant.name) for tenant in TENANTS},
+        {tenant.name: hash_of(tenant.name) for tenant in (*TENANTS, STAFF)},
         listen="127.0.0.1:8080",
         ops_listen="127.0.0.1:8081",
         state_dir=str(state_dir),

@@ -100,8 +100,8 @@ def test_a_stolen_key_is_ended_and_replaced(state_dir: pathlib.Path) -> None:
         (["end", "00000000", "--stolen", "--at", "2026-01-01T00:00:00Z"], 1, "there is no key 00000000"),
         (["end", "{key}", "--stolen", "--at", "2026-01-01T00:00:00Z"], 1, "was made after that"),
         (["end", "{key}", "--stolen", "--at", "2999-01-01T00:00:00Z"], 1, "in the future"),
-        (["end", "{key}", "--stolen", "--at", "2026-01-01T00:00:00"], 2, "argument --at: invalid moment"),
-        (["end", "{key}", "--stolen", "--at", "noon"], 2, "argument --at: invalid moment"),
+        (["end", "{key}", "--stolen", "--at", "2026-01-01T00:00:00"], 2, "is no time with its zone"),
+        (["end", "{key}", "--stolen", "--at", "noon"], 2, "'noon' is no time with its zone"),
         (["end", "{key}", "--at", "2026-01-01T00:00:00Z"], 2, "required: --stolen"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import http.client
 import os
 import pathlib
 import signal
@@ -86,9 +87,28 @@ def test_it_shows_costs_a_ticket_audit_lines_and_what_to_try(demo: Demo) -> None
 
 def test_keys_are_for_their_owner_only(demo: Demo) -> None:
     files = sorted(demo.state_dir.glob("api-key*"))
-    assert [file.name for file in files] == ["api-key", "api-key.globex", "api-key.initech"]
+    assert [file.name for file in files] == [
+        "api-key",
+        "api-key.globex",
+        "api-key.initech",
+        "api-key.platform",
+    ]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert files[0].read_text().strip() == demo.api_key
+
+
+def test_the_staffs_key_opens_what_is_for_auditors_alone(demo: Demo) -> None:
+    def asked(path: str, key_file: str) -> int:
+        host, port = demo.base_url.removeprefix("http://").removesuffix("/v1").split(":")
+        key = (demo.state_dir / key_file).read_text().strip()
+        with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=10)) as connection:
+            connection.request("GET", path, headers={"authorization": f"Bearer {key}"})
+            return connection.getresponse().status
+
+    assert asked("/audit/v1/checkpoints", "api-key.platform") == 200
+    assert asked("/v1/models", "api-key.platform") == 403
+    assert asked("/audit/v1/checkpoints", "api-key") == 403
+    assert f"$(cat {demo.state_dir / 'api-key.platform'})" in demo.out.read_text()
 
 
 def test_each_call_costs_what_servers_and_prices_say(demo: Demo, tmp_path: pathlib.Path) -> None:

@@ -3,6 +3,8 @@
 import pathlib
 from typing import Any
 
+import msgspec
+
 from metering import journal, sealing
 from metering.journal import Directory, Journal
 from metering.record import Event
@@ -108,9 +110,12 @@ def test_each_line_is_told_in_short(tmp_path: pathlib.Path) -> None:
     def event(seq: int, prev: str) -> Event:
         return Event(actor=None, at_ns=AT_NS, data={"step_ms": "5"}, prev=prev, seq=seq, topic="clock")
 
+    def asked(seq: int, prev: str) -> Event:
+        return msgspec.structs.replace(event(seq, prev), actor="k1")
+
     makes = [
         journals.start(), journals.admitted("c"), journals.call("c"), journals.call("d", cost_pusd=None),
-        journals.refused(), journals.tick(), event, journals.stop(),
+        journals.refused(), journals.tick(), event, asked, journals.stop(),
     ]  # fmt: skip
     journals.write_directory(tmp_path, makes)
     said = [text(told) for told in Tail(tmp_path, Wanted()).last(9)]
@@ -125,6 +130,7 @@ def test_each_line_is_told_in_short(tmp_path: pathlib.Path) -> None:
                 "refused 401 invalid_api_key tenant=unknown count=1",
                 "tick open=0",
                 "event clock step_ms='5'",
+                "event clock actor=k1 step_ms='5'",
                 "stop shutdown lost=0",
             ],
             1,
