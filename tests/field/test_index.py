@@ -9,6 +9,7 @@ HERE = pathlib.Path(__file__).parent
 REPORTS = {
     "a_usage": (1, 2, 4, 6, 7, 9, 10, 12),
     "b_disconnects": (14, 15, 17, 18, 20, 22),
+    "c_g_attempts": (23, 24, 34, 77, 86, 87, 94),
     "c_store": (29, 30),
     "d_framing": (35, 36, 38, 40, 41, 43, 44, 46, 47, 50),
     "e_errors": (51, 52, 54, 55, 57, 58, 60),

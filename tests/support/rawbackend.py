@@ -1,6 +1,6 @@
 """A backend that sends what a test tells it to, byte for byte: raw TCP, no server library.
 
-It imports nothing of the product. Probes (`/health`, `/version`, `/v1/models`) are answered as vLLM does;
+It imports nothing of the product. Probes (`/health`, `/version`, `/v1/models`) are answered as vLLM does, `/metrics` with 404;
 every other request goes to the test's `answer`.
 """
 
@@ -90,6 +90,8 @@ def _probe(path: str, model: str, max_model_len: int) -> bytes | None:
         case "/v1/models":
             card = {"id": model, "object": "model", "max_model_len": max_model_len}
             return sized(json.dumps({"object": "list", "data": [card]}).encode())
+        case "/metrics":  # it keeps no counters
+            return sized(b"", "404 Not Found")
     return None
 
 
