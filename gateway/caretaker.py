@@ -58,6 +58,7 @@ class Caretaker:
         self._ends = Ends(self._journals)
         self._pages = state_dir / "pages"
         self._store = Store(redis_url)
+        self._retention_days = retention_days
         floor = None if retention_days is None else functools.partial(_floor, retention_days)
         self._anchors = StoredAnchors(self._store)
         self._upkeep = Upkeep(self._store, tenants=tenants, host=host, floor=floor)
@@ -163,7 +164,8 @@ class Caretaker:
         try:
             directories = journal.directories(self._journals)
             await self._upkeep.round(directories)
-            await self._anchors.put(directories, self._upkeep.register.epoch)
+            older_than_ns = None if self._retention_days is None else _older_than_ns(self._retention_days)
+            await self._anchors.put(directories, self._upkeep.register.epoch, older_than_ns=older_than_ns)
         except StoreUnavailable as error:
             self._unavailable(error)
         except OSError as error:
@@ -177,5 +179,9 @@ class Caretaker:
         self._reachable = False
 
 
+def _older_than_ns(retention_days: int) -> int:
+    return time.time_ns() - retention_days * NS_PER_DAY
+
+
 def _floor(retention_days: int) -> str:
-    return hour_text((time.time_ns() - retention_days * NS_PER_DAY) // NS_PER_HOUR)
+    return hour_text(_older_than_ns(retention_days) // NS_PER_HOUR)

@@ -16,7 +16,6 @@ from gateway.duties import Duty, Task
 from metering import event_journal, events, facts, gone, retention, sealing
 from metering.anchors import ArchivedAnchors
 from metering.archive import Archiver
-from metering.events import Happening
 from metering.journal import Directory, directories, tree_bytes
 from metering.keys import Keys
 from metering.logs import log
@@ -32,6 +31,7 @@ COMMAND = "clerk"
 logger = logging.getLogger("weighbridge.clerk")
 
 Where = Literal["local", "archive"]
+Deletion = Callable[[int, retention.Tell], None]
 
 
 class Keeping:
@@ -46,7 +46,7 @@ class Keeping:
         self._clock = clock
         self._retention_ns = config.retention_days * NS_PER_DAY
         self._due_s: dict[Where, float] = {}
-        self._untold: list[Happening] = []
+        self._told: set[tuple[Where, str]] = set()  # journals that were said to be deleted
         self._maker = facts.Maker(state_dir / "facts")
         self._bytes_kept = config.journal.bytes_max // 2
         self._archive = archive_of(config.journal)
@@ -108,31 +108,31 @@ class Keeping:
                 log(logger, logging.INFO, "archived segments deleted here", freed_bytes=freed_bytes)
 
     def _retention_tasks(self) -> Iterable[Task]:
-        """Where it is time to look; and the telling of what was deleted."""
-        deletions: dict[Where, Callable[[int], list[str]]] = {"local": self._delete_local}
+        """Where it is time to look."""
+        deletions: dict[Where, Deletion] = {"local": self._delete_local}
         if self._archive is not None:
             deletions["archive"] = functools.partial(retention.delete_archived, self._archive)
         for where, delete in deletions.items():
             if time.monotonic() >= self._due_s.get(where, 0.0):
                 yield Task(where, functools.partial(self._delete, where, delete))
-        if self._untold:
-            yield Task("event", self._tell)
 
-    def _delete(self, where: Where, delete: Callable[[int], list[str]]) -> None:
+    def _delete(self, where: Where, delete: Deletion) -> None:
         older_than_ns = self._clock() - self._retention_ns
-        writers = delete(older_than_ns)
+        delete(older_than_ns, functools.partial(self._tell, where, older_than_ns))
         self._due_s[where] = time.monotonic() + RETENTION_S
-        if writers:
-            log(logger, logging.INFO, "old journals deleted", where=where, writers=len(writers))
-            self._untold += events.retired(where=where, writers=writers, older_than_ns=older_than_ns)
 
-    def _delete_local(self, older_than_ns: int) -> list[str]:
+    def _delete_local(self, older_than_ns: int, tell: retention.Tell) -> None:
         if not self._journals.is_dir():
-            return []
+            return
         counted = gone.load(self._pages).writers
-        return retention.delete_local(retention.Local(self._journals, self._maker), older_than_ns, counted)
+        retention.delete_local(retention.Local(self._journals, self._maker), older_than_ns, counted, tell)
 
-    def _tell(self) -> None:
-        key = self._keys.ensure(self._clock())
-        event_journal.tell(self._journals, COMMAND, self._untold, key, clock=self._clock)
-        self._untold.clear()
+    def _tell(self, where: Where, older_than_ns: int, writers: list[str]) -> None:
+        """Told once, however often the deletion has to be tried again."""
+        untold = [writer for writer in writers if (where, writer) not in self._told]
+        if untold:
+            log(logger, logging.INFO, "old journals are deleted", where=where, writers=len(untold))
+            happenings = events.retired(where=where, writers=untold, older_than_ns=older_than_ns)
+            key = self._keys.ensure(self._clock())
+            event_journal.tell(self._journals, COMMAND, happenings, key, clock=self._clock)
+            self._told.update((where, writer) for writer in untold)

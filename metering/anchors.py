@@ -15,7 +15,7 @@ import logging
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from metering import checkpoint, endnotes, latest_notes
@@ -94,23 +94,36 @@ class StoredAnchors:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: set[str] = set()  # by writer
+        self._kept: dict[str, int] = {}  # by writer: when its last note was signed
         self._epoch = NO_EPOCH
 
-    async def put(self, directories: Iterable[Directory], epoch: str) -> None:
-        """Put those that are not there yet in this epoch. Raises StoreUnavailable, OSError."""
+    async def put(
+        self, directories: Sequence[Directory], epoch: str, *, older_than_ns: int | None = None
+    ) -> None:
+        """Put those that are not there yet in this epoch. Raises StoreUnavailable, OSError.
+
+        older_than_ns: of journals that are not here any more, those that were signed before were deleted by their age,
+        and their anchors go. Of one that disappeared earlier the anchor stays: it is what tells of it.
+        """
         if epoch != self._epoch:
             self._epoch = epoch
             self._kept.clear()
         notes: dict[str, str] = {}
+        signed_ns: dict[str, int] = {}
         for directory in directories:
             if directory.writer not in self._kept:
                 with contextlib.suppress(NotANote):  # whoever verifies it will say so
                     if (note := endnotes.text(directory.path)) is not None:
-                        checkpoint.parse(note)
+                        signed_ns[directory.writer] = checkpoint.parse(note).head.at_ns
                         notes[directory.writer] = note
         await self._store.put_anchors(notes)
-        self._kept.update(notes)
+        self._kept |= signed_ns
+        if older_than_ns is not None:
+            here = {directory.writer for directory in directories}
+            old = [name for name, at_ns in self._kept.items() if name not in here and at_ns < older_than_ns]
+            await self._store.drop_anchors(old)
+            for name in old:
+                del self._kept[name]
 
 
 class _Kept(NamedTuple):

@@ -81,8 +81,8 @@ def sign_in_refused(*, actor: str | None, face: Face, status: int, count: int) -
 def retired(
     *, where: Literal["local", "archive"], writers: Iterable[str], older_than_ns: int
 ) -> list[Happening]:
-    """Journals were deleted, since their last line was older than `retention_days` allow. All are named: an event
-    for each WRITERS_MAX."""
+    """Journals are about to be deleted, since their last line is older than `retention_days` allow. All are named: an
+    event for each WRITERS_MAX."""
     ordered = sorted(writers)
     return [
         _happening(

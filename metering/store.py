@@ -198,6 +198,11 @@ class Store:
         )
         _unwrap([reply for reply in replies if not _is_wrong_type(reply)])
 
+    async def drop_anchors(self, writers: Sequence[str]) -> None:
+        """Forget the notes of these writers."""
+        if writers:
+            _unwrap(await self._servers.ask([("HDEL", _ANCHORS_KEY, *writers)]))
+
     async def anchors(self) -> dict[str, str]:
         """The newest note of each writer, as it was put there by whoever."""
         (reply,) = _unwrap(await self._servers.ask([("HGETALL", _ANCHORS_KEY)]))

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from backends.model import Backend
-from gateway import keeping
+from gateway import duties, keeping
 from gateway.config import MIB, Config, Journal, Model, Tenant, Tier
 from gateway.duties import Clerk
 from gateway.keeping import Keeping
@@ -88,13 +88,29 @@ def test_an_old_journal_goes_everywhere_and_an_event_tells_of_it(
     assert not directory.path.exists()
     assert list((tmp_path / "facts").glob("day=*/*.parquet")) == []
     assert Archive(LocalObjects(tmp_path / "archive")).writers() == []
-    (told,) = directories(tmp_path / "journal")
-    events = [line for line, _, _ in told.records() if isinstance(line, Event)]
+    told = directories(tmp_path / "journal")
+    events = [line for one in told for line, _, _ in one.records() if isinstance(line, Event)]
     older = str(AT_NS + NS_PER_DAY)
-    assert [(one.topic, one.actor, one.data) for one in events] == [
-        ("retention", None, {"where": where, "writers": WRITER, "older_than_ns": older})
-        for where in ("local", "archive")
+    assert sorted((one.data["where"], one.topic, one.actor) for one in events) == [
+        ("archive", "retention", None),
+        ("local", "retention", None),
     ]
+    assert {(one.data["writers"], one.data["older_than_ns"]) for one in events} == {(WRITER, older)}
+
+
+def test_a_deletion_that_fails_is_told_once(
+    tmp_path: pathlib.Path, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is tried: each telling is a journal of its own."""
+    monkeypatch.setattr(duties, "RETRY_S", 0.0)
+    in_the_way = tmp_path / "journal" / f".{WRITER}.deleted" / "file"
+    in_the_way.parent.mkdir()
+    in_the_way.touch()
+    rounds(config(tmp_path), AT_NS + 31 * NS_PER_DAY, count=3)
+    assert len(directories(tmp_path / "journal")) == 2
+    in_the_way.unlink()
+    rounds(config(tmp_path), AT_NS + 31 * NS_PER_DAY)
+    assert not directory.path.exists()
 
 
 def test_one_directory_that_cannot_be_archived_does_not_keep_the_others_back(

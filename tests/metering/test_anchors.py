@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import shutil
 from typing import cast
 
 import pytest
@@ -104,8 +105,13 @@ class Kept:
     def __init__(self) -> None:
         self.puts: list[dict[str, str]] = []
 
+        self.dropped: list[str] = []
+
     async def put_anchors(self, notes: dict[str, str]) -> None:
         self.puts.append(dict(notes))
+
+    async def drop_anchors(self, writers: list[str]) -> None:
+        self.dropped += writers
 
 
 def test_each_note_is_put_once_in_each_life_of_the_store(tmp_path: pathlib.Path) -> None:
@@ -128,6 +134,26 @@ def test_each_note_is_put_once_in_each_life_of_the_store(tmp_path: pathlib.Path)
     assert noteoracle.read(store.puts[-1][writers[0]], VKEY).size == 4
     assert put("a") == set()
     assert put("b") == set(writers[:2])
+
+
+def test_an_anchor_goes_with_its_journal_by_age_and_stays_if_that_disappeared(tmp_path: pathlib.Path) -> None:
+    here, old, taken = (new_writer_id(bytes([number]) * 10) for number in (1, 2, 3))
+    store = Kept()
+    anchoring = StoredAnchors(cast("Store", store))
+
+    def put(older_than_ns: int) -> list[str]:
+        asyncio.run(anchoring.put(directories(tmp_path), "a", older_than_ns=older_than_ns))
+        return store.dropped
+
+    for writer, at_ns in ((here, AT_NS), (old, AT_NS), (taken, AT_NS + 1)):
+        live(tmp_path, writer).close()
+        salvage_dead(tmp_path)
+        list(Ends(tmp_path).sign(signing.key, at_ns))
+    assert put(AT_NS + 1) == []
+    for writer in (old, taken):
+        shutil.rmtree(tmp_path / writer)
+    assert put(AT_NS + 1) == [old]
+    assert put(AT_NS + 1) == [old]
 
 
 # The archive

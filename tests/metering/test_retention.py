@@ -9,7 +9,7 @@ import pytest
 from metering import gone, retention
 from metering.archive import Archive
 from metering.journal import Directory, directories
-from metering.retention import Local, delete_archived, delete_local
+from metering.retention import Local
 from tests.support.archives import Killed, Killing, Place, makes
 from tests.support.journals import AT_NS, WRITER
 
@@ -29,28 +29,37 @@ def aged(directory: Directory) -> Directory:
     return directory
 
 
-def local(place: Place) -> Local:
-    return Local(place.journals, place.maker)
+def delete_local(place: Place, older_than_ns: int, counted: set[str]) -> list[str]:
+    """returns: the writers that were told of."""
+    told: list[str] = []
+    retention.delete_local(Local(place.journals, place.maker), older_than_ns, counted, told.extend)
+    return told
+
+
+def delete_archived(archive: Archive, older_than_ns: int) -> list[str]:
+    told: list[str] = []
+    retention.delete_archived(archive, older_than_ns, told.extend)
+    return told
 
 
 def test_old_directories_go_with_their_facts_and_young_ones_stay(place: Place) -> None:
     aged(place.closed())
     young = place.closed(writer=OTHER)
-    assert delete_local(local(place), OLD_NS, {WRITER, OTHER}) == [WRITER]
+    assert delete_local(place, OLD_NS, {WRITER, OTHER}) == [WRITER]
     assert [one.writer for one in directories(place.journals)] == [OTHER]
     assert sorted(path.name for path in place.journals.iterdir()) == [OTHER]
     assert place.maker.files(WRITER, 1) == []
     assert len(place.maker.files(OTHER, 1)) == 1
     aged(young)
-    assert delete_local(local(place), AT_NS, {WRITER, OTHER}) == [], "its last line is not older than this"
-    assert delete_local(local(place), OLD_NS, {WRITER, OTHER}) == [OTHER]
+    assert delete_local(place, AT_NS, {WRITER, OTHER}) == [], "its last line is not older than this"
+    assert delete_local(place, OLD_NS, {WRITER, OTHER}) == [OTHER]
 
 
 def test_files_that_only_look_old_stay_and_so_do_live_and_uncounted_ones(place: Place) -> None:
     aged(place.closed())
     aged(place.of(makes(3), writer=OTHER))
-    assert delete_local(local(place), AT_NS, {WRITER, OTHER}) == []
-    assert delete_local(local(place), OLD_NS, {OTHER}) == []
+    assert delete_local(place, AT_NS, {WRITER, OTHER}) == []
+    assert delete_local(place, OLD_NS, {OTHER}) == []
     assert len(directories(place.journals)) == 2
 
 
@@ -64,10 +73,10 @@ def test_a_crash_while_deleting_leaves_it_hidden_and_the_next_round_finishes(
 
     monkeypatch.setattr(retention.shutil, "rmtree", killed)
     with pytest.raises(Killed):
-        delete_local(local(place), OLD_NS, {WRITER})
+        delete_local(place, OLD_NS, {WRITER})
     monkeypatch.undo()
     assert directories(place.journals) == []
-    assert delete_local(local(place), OLD_NS, {WRITER}) == []
+    assert delete_local(place, OLD_NS, {WRITER}) == []
     assert list(place.journals.iterdir()) == []
 
 
@@ -76,7 +85,7 @@ def test_counters_of_what_was_deleted_stay(place: Place, tmp_path: pathlib.Path)
     pages = tmp_path / "pages"
     gone.retire(pages, place.journals)
     before = gone.load(pages)
-    assert delete_local(local(place), OLD_NS, before.writers) == [WRITER]
+    assert delete_local(place, OLD_NS, before.writers) == [WRITER]
     place.closed(writer=OTHER, calls=2)
     gone.retire(pages, place.journals)
     after = gone.load(pages)
@@ -135,3 +144,31 @@ def test_an_object_that_is_being_archived_is_not_swept(place: Place) -> None:
     place.objects.put_new("journal/readme.txt", b"not ours")
     delete_archived(place.archive, OLD_NS)
     assert sorted(place.contents()) == ["journal/readme.txt", fresh]
+
+
+def test_anchors_go_with_their_journal(place: Place) -> None:
+    archived(place)
+    for writer in (WRITER, OTHER):
+        place.objects.put_new(f"anchors/{writer}/12.note", b"note")
+    delete_archived(place.archive, OLD_NS)
+    assert sorted(place.contents()) == [f"anchors/{OTHER}/12.note"], "of one that is not archived yet"
+
+
+class _DiskFull(OSError):
+    pass
+
+
+def refuse(_writers: list[str]) -> None:
+    raise _DiskFull
+
+
+def test_what_cannot_be_told_is_not_deleted(place: Place) -> None:
+    archived(place)
+    directory = aged(Directory(place.journals / WRITER))
+    contents = place.contents()
+    with pytest.raises(_DiskFull):
+        retention.delete_local(Local(place.journals, place.maker), OLD_NS, {WRITER}, refuse)
+    with pytest.raises(_DiskFull):
+        retention.delete_archived(place.archive, OLD_NS, refuse)
+    assert directory.complete
+    assert place.contents() == contents
