@@ -183,7 +183,12 @@ class Books:
                 segment_bytes_max=config.journal.segment_bytes_max,
             )
             stack.callback(journal.close)
-            page = await asyncio.to_thread(Page, self._state_dir / PAGES, writer, on_stuck=_page_stuck)
+            try:
+                page = await asyncio.to_thread(Page, self._state_dir / PAGES, writer, on_stuck=_page_stuck)
+            except OSError:  # on a full disk it is tried again and again: each time a directory would be left
+                journal.close()
+                await asyncio.to_thread(journal.discard)
+                raise
             stack.callback(page.close)
             shipper = Shipper(
                 self._store,

@@ -3,7 +3,7 @@
     start (command: "export")  ─▶  its events  ─▶  stop  ─▶  end.note          durable when `tell` returns
 
 Such a directory is like any other: chained, folded, archived and verified. It is made in one go; a command that
-dies meanwhile leaves one that the next start closes, or none.
+dies meanwhile leaves one that the next start closes, or none; one that finds the disk full leaves none.
 """
 
 import importlib.metadata
@@ -66,7 +66,12 @@ def tell(
     add(lambda seq, prev: Stop(at_ns=clock(), prev=prev, reason="shutdown", seq=seq))
     opened = Journal.create(root, writer=writer, segment_bytes_max=_SEGMENT_BYTES_MAX)
     try:
-        opened.write(b"".join(lines), 1, clock() // NS_PER_HOUR)
+        try:
+            opened.write(b"".join(lines), 1, clock() // NS_PER_HOUR)
+        except OSError:
+            opened.close()
+            opened.discard()
+            raise
         opened.sync_work()()
         notary = Notary(writer, key)
         notary.add(leaves[1:])

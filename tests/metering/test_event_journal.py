@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import resource
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -54,6 +55,17 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: pathlib.Path) -> None
     (tmp_path / "journal").write_text("in the way")
     with pytest.raises(OSError, match="journal"):
         event_journal.tell(tmp_path / "journal", "export", [TOLD], KEY)
+
+
+def test_where_there_is_no_room_no_directory_is_left(tmp_path: pathlib.Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            event_journal.tell(tmp_path, "export", [TOLD], KEY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_actor_is_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
