@@ -1,7 +1,7 @@
 """A backend that sends what a test tells it to, byte for byte: raw TCP, no server library.
 
-It imports nothing of the product. Probes (`/health`, `/version`, `/v1/models`) are answered as vLLM does, `/metrics` with 404;
-every other request goes to the test's `answer`.
+It imports nothing of the product. Probes (`/health`, `/version`, `/v1/models`) are answered as vLLM does,
+`/metrics` with 404; every other request goes to the test's `answer`.
 """
 
 import asyncio
