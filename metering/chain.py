@@ -107,7 +107,12 @@ def leaf(line: bytes) -> str:
 
 
 def encode(line: record.Line) -> bytes:
-    """The line's bytes, its newline included.
+    """The line's bytes, its newline included; see `encode_bare`."""
+    return encode_bare(line) + b"\n"
+
+
+def encode_bare(line: record.Line) -> bytes:
+    """The line's bytes without its newline.
 
     A call's record is kept within RECORD_BYTES_MAX: entries of its plan are dropped from
     the end and counted in `Plan.cut`. Whoever fills the other fields bounds them.
@@ -116,7 +121,7 @@ def encode(line: record.Line) -> bytes:
     over = len(data) + 1 - record.RECORD_BYTES_MAX
     if over > 0 and isinstance(line, record.CallRecord) and line.plan is not None:
         data = _ENCODER.encode(msgspec.structs.replace(line, plan=_cut(line.plan, over)))
-    return data + b"\n"
+    return data
 
 
 def _cut(plan: record.Plan, over: int) -> record.Plan:

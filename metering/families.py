@@ -9,9 +9,9 @@ ours, never a client's text: the number of series is bounded by the configuratio
 """
 
 import array
-import bisect
 import enum
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -63,7 +63,10 @@ BOUND_OF_FAILURE = {
 """By the `error` of an attempt."""
 
 LOW_BITS = 62
-"""An amount is high × 2**LOW_BITS + low, each in a signed 64-bit cell: no sum of ours can outgrow it."""
+"""An amount is high × 2**LOW_BITS + low, each in a signed 64-bit cell: no sum of ours can outgrow it.
+
+The low part is carried into the high one when its cell overflows, so it may be larger than 2**LOW_BITS.
+"""
 _LOW_MASK = (1 << LOW_BITS) - 1
 
 _US, _MS = 1_000, 1_000_000
@@ -448,14 +451,14 @@ class Sum:
         self._at = -1
 
     def add(self, amount: int) -> None:
+        assert amount >= 0
         at = self._at
         if at < 0:
             at = self._at = self._index[self._labels]
-        total = self._values[at] + amount
-        if amount < 0 or total > _LOW_MASK:
+        try:
+            self._values[at] += amount
+        except OverflowError:
             _carry(self._values, at, amount)
-        else:
-            self._values[at] = total
 
 
 class Amount:
@@ -505,22 +508,20 @@ class Times:
         self._at = -1
 
     def observe(self, ns: int) -> None:
+        assert ns >= 0
         at = self._at
         if at < 0:
             at = self._at = self._index[self._labels]
         values = self._values
-        values[at + bisect.bisect_left(self._edges, ns)] += 1
-        low = at + self._sum
-        total = values[low] + ns
-        if ns < 0 or total > _LOW_MASK:
-            _carry(values, low, ns)
-        else:
-            values[low] = total
+        values[at + bisect_left(self._edges, ns)] += 1
+        try:
+            values[at + self._sum] += ns
+        except OverflowError:
+            _carry(values, at + self._sum, ns)
 
 
 def _carry(values: "array.array[int]", low: int, amount: int) -> None:
-    """Add an amount that takes the low part beyond its bits."""
-    assert amount >= 0
+    """Add an amount that takes the low part beyond its cell."""
     total = values[low] + amount
     values[low + 1] += total >> LOW_BITS
     values[low] = total & _LOW_MASK

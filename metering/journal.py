@@ -150,6 +150,8 @@ class Journal:
         """Will a write at this hour begin a new segment? This one is at its size, or of another hour."""
         if self._hour is None:
             return False
+        if hour == self._hour:
+            return self._segment_bytes >= self._segment_bytes_max
         # A clock that was set back begins a segment too, but not one that plays around the full hour.
         another_hour = hour > self._hour or hour < self._hour - 1
         return another_hour or self._segment_bytes >= self._segment_bytes_max

@@ -157,14 +157,14 @@ def posting(record: CallRecord | Billed, seq: int, leaf: str) -> Posting:
 
 def total(postings: Iterable[Posting]) -> dict[Account, list[int]]:
     """Amounts by account, each in the order of UNITS."""
-    totals: dict[Account, list[int]] = {}
+    by_account: dict[Account, list[tuple[int, ...]]] = {}
     for _, account, amounts in postings:
-        held = totals.get(account)
+        held = by_account.get(account)
         if held is None:
-            totals[account] = list(amounts)
+            by_account[account] = [amounts]
         else:
-            add(held, amounts)
-    return totals
+            held.append(amounts)
+    return {account: [*map(sum, zip(*rows, strict=True))] for account, rows in by_account.items()}
 
 
 def add(held: list[int], amounts: Sequence[int]) -> None:

@@ -125,7 +125,8 @@ class Page:
 
     def publish(self) -> None:
         """Show the cells as they are now, gauges among them."""
-        self._define()
+        if len(self._cells.series) > self._defined:
+            self._define()
         if self._file.has_room(len(self._defs), len(self._cells.values)) or self._grow():
             self._publish()
 

@@ -289,28 +289,30 @@ class Recorder:
         seq, leaf = self.seq, self._leaf
         lines: list[tuple[Line, int, str]] = []
         owners: list[Entry] = []
-        waiting: list[Entry] = []
+        turned_away: list[Entry] = []
         chunks: list[bytes] = []
         size = 0
         for entry in entries:
             try:
                 line = entry.line(seq + 1, leaf)
                 assert line.seq == seq + 1 and line.prev == leaf  # noqa: PT018
-                data = chain.encode(line)
+                data = chain.encode_bare(line)
             except Exception as error:  # noqa: BLE001  one call's fault is not the others'
                 self._report("a line could not be made", error)
                 self._call(entry.failed, OSError(errno.EINVAL, "the line could not be made"))
                 continue
-            waiting.append(entry)
-            if isinstance(line, Refused) and not self._room.fits(len(self._open), size + len(data)):
+            if isinstance(line, Refused) and not self._room.fits(len(self._open), size + len(data) + 1):
                 self._unwritten(line.kind)
+                turned_away.append(entry)
                 continue
-            seq, leaf = seq + 1, chain.leaf(data[:-1])
-            size += len(data)
+            seq += 1
+            leaf = chain.leaf(data)
+            size += len(data) + 1  # its newline
             chunks.append(data)
             lines.append((line, seq, leaf))
             owners.append(entry)
-        return Turn(lines, owners, waiting, b"".join(chunks), hour)
+        chunks.append(b"")
+        return Turn(lines, owners, [*owners, *turned_away], b"\n".join(chunks), hour)
 
     def _write_turn(self, turn: Turn) -> int:
         """Write it, on the loop or in a thread; returns how long that took, in ns. Raises OSError."""
@@ -352,7 +354,10 @@ class Recorder:
             if self._always:
                 self.synced_seq = self.seq
         for entry in turn.waiting:
-            self._call(entry.written)
+            try:
+                entry.written()
+            except Exception as error:  # noqa: BLE001  as in `_call`; this is on the path of every call
+                self._report(f"{entry.written!r} failed", error)
         if turn.lines:
             self._fold(turn.lines)
             if self._always:
@@ -403,18 +408,19 @@ class Recorder:
 
     def _fold(self, written: Sequence[tuple[Line, int, str]]) -> None:
         folded: list[tuple[CallRecord | Refused, int, str]] = []
-        for line, seq, leaf in written:
+        for placed in written:
+            line = placed[0]
             if isinstance(line, Admitted):
                 self._open[line.call_id] = line.admitted_ns
             elif isinstance(line, CallRecord):
                 self._open.pop(line.call_id, None)
-                folded.append((line, seq, leaf))
+                folded.append((line, placed[1], placed[2]))
             elif isinstance(line, Refused):
-                folded.append((line, seq, leaf))
+                folded.append((line, placed[1], placed[2]))
         for fold in self._folds:
-            for one in folded:
+            for line, seq, leaf in folded:
                 try:
-                    fold.fold(*one)
+                    fold.fold(line, seq, leaf)
                 except Exception as error:  # noqa: BLE001  as in `_call`, which would cost as much as most folds
                     self._report(f"{fold!r} failed", error)
             self._call(fold.turn, self.seq, self._leaf)

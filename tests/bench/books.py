@@ -9,6 +9,7 @@ loop of the same turns costs is taken off. The budget is 14 µs a call, the goal
 """
 
 import asyncio
+import gc
 import importlib.metadata
 import json
 import os
@@ -22,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gateway.worker import GC_THRESHOLDS
 from metering import journal as journals
 from metering.checkpoint import Signer
 from metering.epochs import Meta, Writer
@@ -115,6 +117,9 @@ def main() -> int:
     if os.stat(CACHE.parent).st_dev == os.stat("/dev/shm").st_dev:
         raise SystemExit("the journal must be on a real disk")
     CACHE.mkdir(exist_ok=True)
+    gc.collect()  # as a worker's entry sets the collector
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     found = {}
     for at_once in AT_ONCE:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

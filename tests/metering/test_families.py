@@ -21,7 +21,6 @@ from metering.families import (
     IN_FLIGHT,
     LEDGER_LAG,
     LOOP_LAG,
-    LOW_BITS,
     OVERHEAD,
     QUEUE_WAIT,
     TOKENS,
@@ -218,7 +217,28 @@ def test_amounts_of_any_size_are_exact(amounts: list[int]) -> None:
     for amount in amounts:
         cost.add(amount)
     assert cells.totals() == ({Series(COST.name, ("t", "m", "f")): (sum(amounts),)} if amounts else {})
-    assert all(0 <= low < 2**LOW_BITS for low in cells.values[::2])
+    assert all(low >= 0 for low in cells.values[::2])
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), max_size=8))
+def test_times_of_any_size_are_exact(times: list[int]) -> None:
+    cells = Cells()
+    ttft = families.Histogram(TTFT, cells).series("m", "f")
+    for ns in times:
+        ttft.observe(ns)
+    for *counts, total in cells.totals().values():
+        assert (sum(counts), total) == (len(times), sum(times))
+    assert len(cells.totals()) == bool(times)
+
+
+@pytest.mark.parametrize("amount", [-1, -(2**70)])
+def test_nothing_is_taken_off(amount: int) -> None:
+    cells = Cells()
+    with pytest.raises(AssertionError):
+        families.Amount(COST, cells).series("t", "m", "f").add(amount)
+    with pytest.raises(AssertionError):
+        families.Histogram(TTFT, cells).series("m", "f").observe(amount)
+    assert cells.totals() == {}
 
 
 names = st.sampled_from(["a", "b"])
