@@ -31,7 +31,7 @@ from gateway.operations import ALL_OPERATIONS, Operation
 from gateway.plain import PlainClient, read_body
 from gateway.relay import Client, NewRelay, Relay, Services
 from gateway.routing import TOO_LONG
-from gateway.tally import Facts
+from gateway.tally import facts_in_order
 from gateway.targets import ServedModel, Targets
 from gateway.wire import Ask, read_ask
 from metering import record
@@ -165,24 +165,24 @@ class OpenAIApi:
         if not services.recorder.has_room():
             raise no_room()
         trace_id = trace_id_of(visit.headers)
-        facts = Facts(
-            call_id=services.recorder.next_call_id(),
-            request_id=visit.request_id,
-            trace_id=trace_id,
-            tenant=principal.tenant,
-            project=principal.project,
-            key_id=principal.key_id,
-            tags=principal.tags,
-            operation=visit.operation,
-            model=served.id,
-            model_requested=ask.model,
-            stream=ask.stream,
-            include_usage=ask.include_usage,
-            keys=ask.keys,
-            params=record.Params(max_tokens=ask.max_tokens, n=ask.n),
-            body_bytes=len(body),
-            received_ns=received_ns,
-            wall_offset_ns=wall_offset_ns,
+        facts = facts_in_order(
+            services.recorder.next_call_id(),  # call_id
+            visit.request_id,  # request_id
+            trace_id,  # trace_id
+            principal.tenant,  # tenant
+            principal.project,  # project
+            principal.key_id,  # key_id
+            principal.tags,  # tags
+            visit.operation,  # operation
+            served.id,  # model
+            ask.model,  # model_requested
+            ask.stream,  # stream
+            ask.include_usage,  # include_usage
+            ask.keys,  # keys
+            record.Params(max_tokens=ask.max_tokens, n=ask.n),  # params
+            len(body),  # body_bytes
+            received_ns,  # received_ns
+            wall_offset_ns,  # wall_offset_ns
         )
         request = relay.Request(
             path=visit.operation.path,

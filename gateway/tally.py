@@ -18,6 +18,7 @@ from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
 from metering.usage import UNKNOWN, Usage
 
 _call_record = record.in_order(CallRecord)
+_admitted = record.in_order(record.Admitted)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     received_ns: int
     wall_offset_ns: int
+
+
+facts_in_order = record.in_order(Facts)
+"""Makes `Facts` of all their fields, without names."""
 
 
 class Tally:
@@ -162,25 +167,27 @@ class Tally:
         facts = self.facts
         offset_ns = facts.wall_offset_ns
         admitted_ns = self.admitted_ns + offset_ns
-        return record.Admitted(
-            admitted_ns=admitted_ns,
-            at_ns=admitted_ns,
-            body_bytes=facts.body_bytes,
-            call_id=facts.call_id,
-            key_id=facts.key_id,
-            model=facts.model,
-            model_requested=facts.model_requested,
-            operation=facts.operation.name,
-            params=facts.params,
-            prev=prev,
-            project=facts.project,
-            received_ns=facts.received_ns + offset_ns,
-            request_id=facts.request_id,
-            seq=seq,
-            stream=facts.stream,
-            tags=facts.tags,
-            tenant=facts.tenant,
-            trace_id=facts.trace_id,
+        return _admitted(
+            admitted_ns,  # admitted_ns
+            admitted_ns,  # at_ns
+            facts.body_bytes,  # body_bytes
+            facts.call_id,  # call_id
+            facts.key_id,  # key_id
+            "admitted",  # kind
+            facts.model,  # model
+            facts.model_requested,  # model_requested
+            facts.operation.name,  # operation
+            facts.params,  # params
+            prev,  # prev
+            facts.project,  # project
+            facts.received_ns + offset_ns,  # received_ns
+            facts.request_id,  # request_id
+            seq,  # seq
+            facts.stream,  # stream
+            facts.tags,  # tags
+            facts.tenant,  # tenant
+            facts.trace_id,  # trace_id
+            record.VERSION,  # v
         )
 
     def record(

@@ -4,24 +4,37 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Callable
 
 import msgspec
+import pytest
 
-from gateway.tally import Tally
+from gateway.openai_api import OpenAIApi
+from gateway.tally import Facts, Tally
 from metering import chain, record
-from metering.record import CallRecord
+from metering.record import Admitted, CallRecord
 from tests.support import lines
 
 
-def test_the_fields_of_a_record_stand_in_their_order() -> None:
-    source = textwrap.dedent(inspect.getsource(Tally.record))
+@pytest.mark.parametrize(
+    ("function", "maker", "kind"),
+    [
+        (Tally.record, "_call_record", CallRecord),
+        (Tally.admitted, "_admitted", Admitted),
+        (OpenAIApi.begin, "facts_in_order", Facts),
+    ],
+)
+def test_the_fields_of_a_struct_stand_in_their_order(
+    function: Callable[..., object], maker: str, kind: type[msgspec.Struct]
+) -> None:
+    source = textwrap.dedent(inspect.getsource(function))
     (made,) = (
         node for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_call_record"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == maker
     )  # fmt: skip
     rows = source.splitlines()
     names = [re.fullmatch(r".*,  # (\w+)", rows[(each.end_lineno or 0) - 1]) for each in made.args]
-    assert [name and name[1] for name in names] == list(CallRecord.__struct_fields__)
+    assert [name and name[1] for name in names] == list(kind.__struct_fields__)
     assert not made.keywords
 
 
