@@ -226,10 +226,15 @@ class Call:
         """Move the deadlines on by what has passed: `passes` leaves that to those who look at them."""
         passed_ns = self._tally.last_token_ns
         if self.state is STREAMING and passed_ns is not None:
-            due_ns = min(passed_ns + self.limits.between_events_ns, self.total_deadline_ns)
+            due_ns = self._within_total(passed_ns + self.limits.between_events_ns)
             self._due_ns = max(self._due_ns, due_ns)
             if self._silence_ns:
                 self._comment_ns = max(self._comment_ns, passed_ns + self._silence_ns)
+
+    def _within_total(self, due_ns: int) -> int:
+        """This deadline, or the call's own if that comes first."""
+        total_ns = self.total_deadline_ns
+        return due_ns if due_ns < total_ns else total_ns  # cheaper than `min`, three times a call
 
     # -- admission and queue
 
@@ -248,7 +253,7 @@ class Call:
         """Ask for a seat in the lowest tier that has somebody untried."""
         self.state = QUEUED
         self._asked_ns = now_ns
-        self._queue_deadline_ns = min(now_ns + self.limits.queue_ns, self.total_deadline_ns)
+        self._queue_deadline_ns = self._within_total(now_ns + self.limits.queue_ns)
         self._course.set_out()
         return self._ask(now_ns)
 
@@ -278,7 +283,7 @@ class Call:
         self._reader = None
         self._body, self._body_bytes = [], 0
         self.state = CONNECTING
-        self._due_ns = min(now_ns + self.limits.connect_ns, self.total_deadline_ns)
+        self._due_ns = self._within_total(now_ns + self.limits.connect_ns)
         return (Connect(candidate.target, self._number),)
 
     # -- time
@@ -337,7 +342,7 @@ class Call:
         first_ns = self.limits.first_event_ns
         if self.facts.operation.answer.generates and not self.facts.stream:
             first_ns = self.limits.sized_answer_ns  # it comes when all of it is generated
-        self._due_ns = min(now_ns + first_ns, self.total_deadline_ns)
+        self._due_ns = self._within_total(now_ns + first_ns)
         return _NOTHING
 
     def _whole(self, event: Whole, now_ns: int) -> Actions:
@@ -388,7 +393,7 @@ class Call:
             400 <= event.status < 500 and event.status not in OUR_KEY_REFUSED
         ):
             self.state = REJECTED
-            self._due_ns = min(now_ns + END_WAIT_NS, self.total_deadline_ns)
+            self._due_ns = self._within_total(now_ns + END_WAIT_NS)
             return _NOTHING
         return self._fail(BackendFaulted(self._backend, reason), now_ns)
 
@@ -425,7 +430,7 @@ class Call:
 
     def _gather(self, event: Data | Whole, now_ns: int) -> Actions:
         self._tally.first_event_ns = self._tally.first_event_ns or now_ns
-        self._due_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
+        self._due_ns = self._within_total(now_ns + self.limits.between_events_ns)
         self._body.append(event.data)
         return self._gather_limit(len(event.data), now_ns)
 
@@ -552,7 +557,7 @@ class Call:
             actions = (Write(out),)
         if reader.events != self._events_seen:  # a comment is no sign of life
             self._events_seen = reader.events
-            self._due_ns = min(now_ns + self.limits.between_events_ns, self.total_deadline_ns)
+            self._due_ns = self._within_total(now_ns + self.limits.between_events_ns)
             if reader.token:
                 self._tally.note_tokens(now_ns, finished=bool(reader.finish_reasons))
         if reader.error is not None:

@@ -546,7 +546,7 @@ class Families:
         self._overhead = Histogram(OVERHEAD, self.cells)
         self._spills = Count(SPILLS, self.cells)
         self._fallbacks = Count(FALLBACKS, self.cells)
-        self._attempts = Count(ATTEMPTS, self.cells)
+        self._attempts = _Index(ATTEMPTS, self.cells)
         self._bounds = Count(BOUND_EXCEEDED, self.cells)
         self._unwritten = Count(JOURNAL_UNWRITTEN, self.cells)
         self._not_mirrored = Count(MIRROR_DROPPED, self.cells)
@@ -580,7 +580,8 @@ class Families:
         bound = self._bound.get(key)
         if bound is None:
             bound = self._bound[key] = _Bound(self, *key)
-        self.cells.values[bound.calls] += 1
+        values, attempts = self.cells.values, self._attempts
+        values[bound.calls] += 1
         # 0 makes a series, unknown does not.
         if usage.prompt_tokens is not None:
             bound.prompt.add(usage.prompt_tokens)
@@ -600,7 +601,7 @@ class Families:
         if outcome is Outcome.SHED:
             self._bounds.add(Bound.QUEUE_WAIT.value)
         for attempt in call.attempts:
-            self._attempts.add(attempt.backend, attempt.outcome._value_)
+            values[attempts[attempt.backend, attempt.outcome._value_]] += 1
             if attempt.error is not None and (past := BOUND_OF_FAILURE.get(attempt.error)) is not None:
                 self._bounds.add(past.value)
         if call.ttft_ns is not None:
@@ -613,7 +614,8 @@ class Families:
                 before_ns = call.dispatched_ns - call.received_ns - call.queue_wait_ns
                 after_ns = call.finished_ns - call.backend_ended_ns
                 # A call that fell back may have queued again after its first dispatch: not below 0.
-                bound.overhead.observe(max(0, before_ns) + max(0, after_ns))
+                overhead_ns = before_ns if before_ns > 0 else 0  # `max`, twice, would cost 0.3 µs more
+                bound.overhead.observe(overhead_ns + after_ns if after_ns > 0 else overhead_ns)
 
 
 class _Bound:
