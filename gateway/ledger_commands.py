@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from metering.folder import Directory
     from metering.journal import Directory as LocalDirectory
     from metering.ledger_status import Status
+    from metering.readable import Readable
+    from metering.replay import Stopped
     from metering.store import Store
 
 T = TypeVar("T")
@@ -138,9 +140,7 @@ async def _upkeep(store: "Store", directories: Sequence["Directory"], *, anew: b
         f"folded {len(upkeep.folder.learnt)} journals with {records} streams; epoch {upkeep.register.epoch or 'none'}"
     )
     for stop in upkeep.folder.stopped.values():
-        say(
-            f"{stop.reason}: {stop.tenant} of {stop.writer} is stopped at {stop.where}; see the ledger's page"
-        )
+        _say_stopped(stop)
     if not done:
         say("the store lost records again and again; it was left")
     return EXIT_OK if done and not upkeep.folder.left else EXIT_FAILED
@@ -151,13 +151,15 @@ def rebuild(args: argparse.Namespace) -> int:
     if args.tenant is not None and not args.yes:
         _ask(f"delete all that the ledger has of {args.tenant}, and make it again from the journals here?")
 
-    complete = _everything(args)
+    complete, live = _everything(args)
     _tell(args, "ledger rebuild", lambda actor: events.ledger_rebuilt(actor=actor, tenant=args.tenant))
 
     async def run(store: "Store") -> int:
         if args.tenant is not None:
             say(f"deleted {await store.drop_tenant(args.tenant)} keys of {args.tenant}")
-        return await _upkeep(store, complete, anew=True)
+        code = await _upkeep(store, complete, anew=True)
+        fronts = [await _fold_front(store, one, upto_seq) for one, upto_seq in live]
+        return code if all(fronts) else EXIT_FAILED
 
     from metering.objects import ArchiveError
 
@@ -174,8 +176,29 @@ def _tell(args: argparse.Namespace, command: str, happening: Callable[[str], Hap
     tell(place(args), command, happening(event_journal.user()))
 
 
-def _everything(args: argparse.Namespace) -> list["Directory"]:
-    """All closed journals, of the state directory and of the archive. Raises CommandError."""
+async def _fold_front(store: "Store", directory: "Readable", upto_seq: int) -> bool:
+    """Fold what the archive alone has of a journal that is still written; its writer does the rest. False: not all."""
+    from metering.folder import read_again
+    from metering.ledger import Refused
+
+    tenants = {record.tenant for record, seq, _ in directory.billed() if record.tenant and seq <= upto_seq}
+    found = await store.marks({tenant: [directory.writer] for tenant in sorted(tenants)})
+    marks = {
+        tenant: at for (tenant, _), at in found.items() if not isinstance(at, Refused) and at.seq < upto_seq
+    }
+    replay = await read_again(store, directory, marks, upto_seq=upto_seq)
+    for stop in replay.stopped.values():
+        _say_stopped(stop)
+    return not (replay.stopped or replay.again or any(isinstance(at, Refused) for at in found.values()))
+
+
+def _say_stopped(stop: "Stopped") -> None:
+    say(f"{stop.reason}: {stop.tenant} of {stop.writer} is stopped at {stop.where}; see the ledger's page")
+
+
+def _everything(args: argparse.Namespace) -> tuple[list["Directory"], list[tuple["Readable", int]]]:
+    """All closed journals, of the state directory and of the archive; and those that are still written and were
+    trimmed, with the seq up to which the archive alone has them. Raises CommandError."""
     from gateway.archives import archive_of
     from metering.journal import directories
     from metering.objects import ArchiveError
@@ -183,13 +206,18 @@ def _everything(args: argparse.Namespace) -> list["Directory"]:
     try:
         archive = archive_of(place(args).journal)
         if archive is None:
-            return [one for one in directories(journal_root(args)) if one.complete]
+            return [one for one in directories(journal_root(args)) if one.complete], []
         here = {one.writer: one for one in directories(place(args).journals)}
         found: list[Directory] = [archive.whole(one) for one in here.values() if one.complete]
         found += [one for one in archive.directories() if one.complete and one.writer not in here]
+        live: list[tuple[Readable, int]] = [
+            (archive.whole(one), one.starts_after)
+            for one in here.values()
+            if one.starts_after and not one.complete
+        ]
     except ArchiveError as error:
         raise CommandError(str(error)) from error
-    return found
+    return found, live
 
 
 def _ask(question: str) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from metering.ledger import Mark, Refused, mark
 from metering.logs import log
 from metering.record import Billed, Line
-from metering.replay import Replay, Stopped
+from metering.replay import Replay, Stopped, Trimmed, after_seq
 from metering.store import EVICTION_WANTED, Store
 from metering.units import NS_PER_HOUR
 
@@ -41,8 +41,8 @@ class Directory(Protocol):
         """Will no line be added any more?"""
 
     @property
-    def starts_after(self) -> int:
-        """The seq that its lines begin after, where the ones before are in the archive alone; else 0."""
+    def trimmed(self) -> Trimmed:
+        """What of it is in the archive alone."""
 
     def records(self, after_seq: int = 0) -> Iterator[tuple[Line, int, str]]:
         """Lines above `after_seq`, each with its seq and leaf."""
@@ -122,24 +122,30 @@ class Folder:
     async def _meet(self, directory: Directory) -> Replay:
         """Read a complete directory that was never seen, and post what the store has not got of it."""
         writer = directory.writer
-        replay = Replay(writer, {}, starts_after=directory.starts_after)
-        lasts: dict[str, Mark] = {}
-        last_seq = last_hour = 0
         records = directory.billed()
-        while chunk := await asyncio.to_thread(list, itertools.islice(records, CHUNK_RECORDS)):
-            new = {record.tenant for record, _, _ in chunk if record.tenant is not None} - lasts.keys()
+        chunk = await asyncio.to_thread(list, itertools.islice(records, CHUNK_RECORDS))
+        trimmed = directory.trimmed
+        replay = Replay(writer, {}, trimmed=trimmed)
+        lasts: dict[str, Mark] = {}
+        last_hour = 0
+        new = set(trimmed.marks or {})
+        while chunk or new:
+            new |= {record.tenant for record, _, _ in chunk if record.tenant is not None} - lasts.keys()
             if new:
                 found = await self._store.marks({tenant: [writer] for tenant in sorted(new)})
                 for (tenant, _), at in found.items():
                     replay.meet(tenant, at)
+                lasts |= {tenant: last for tenant, last in (trimmed.marks or {}).items() if tenant in new}
+                new = set()
             for record, seq, leaf in chunk:
                 assert record.tenant is not None
                 assert record.finished_ns is not None
                 lasts[record.tenant] = mark(seq, leaf)
                 last_hour = max(last_hour, record.finished_ns // NS_PER_HOUR)
-                last_seq = seq
             await _post(self._store, replay, chunk)
+            chunk = await asyncio.to_thread(list, itertools.islice(records, CHUNK_RECORDS))
         replay.end()
+        last_seq = max((at.seq for at in lasts.values()), default=0)
         self.learnt[writer] = Learnt(lasts, last_seq, last_hour)
         return replay
 
@@ -192,13 +198,15 @@ async def read_again(
     upto_seq: leave out what comes after it. The reading is done in a thread, `chunk_records` at a time (None:
     CHUNK_RECORDS). Raises StoreUnavailable, OSError.
     """
-    replay = Replay(directory.writer, marks, starts_after=directory.starts_after)
-    records: Records = iter(directory.billed(replay.after_seq))
+    records: Records = iter(directory.billed(after_seq(marks.values())))
     if upto_seq is not None:
         records = itertools.takewhile(lambda record: record[1] <= upto_seq, records)
     size = chunk_records or CHUNK_RECORDS
-    while replay.at and (chunk := await asyncio.to_thread(list, itertools.islice(records, size))):
+    chunk = await asyncio.to_thread(list, itertools.islice(records, size))
+    replay = Replay(directory.writer, marks, trimmed=directory.trimmed)
+    while replay.at and chunk:
         await _post(store, replay, chunk)
+        chunk = await asyncio.to_thread(list, itertools.islice(records, size))
     replay.end()
     return replay
 

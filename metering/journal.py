@@ -29,9 +29,11 @@ from metering import ballast, chain, salvage, segments
 from metering.ballast import Ballast
 from metering.chain import Chained, Place, Segment
 from metering.files import sync_directory
+from metering.ledger import Mark
 from metering.merkle import Tree
 from metering.readable import Readable
 from metering.record import Stop
+from metering.replay import NOTHING, Trimmed
 from metering.segments import Blocks, segment_name
 
 WRITER_PATTERN = re.compile(r"w[a-z2-7]{16}")
@@ -295,6 +297,18 @@ class Directory(Readable):
         """Where it was trimmed, if it was; else its start."""
         archived = segments.read_archived(self.path)
         return Place(archived.last_seq, archived.leaf) if archived else chain.START
+
+    @property
+    def trimmed(self) -> Trimmed:
+        """As Readable.trimmed, by `archived.json`."""
+        archived = segments.read_archived(self.path)
+        if archived is None:
+            return NOTHING
+        try:
+            marks = {tenant: Mark.parse(text) for tenant, text in (archived.marks or {}).items()}
+        except ValueError:
+            return Trimmed(archived.last_seq, None)
+        return Trimmed(archived.last_seq, None if archived.marks is None else marks)
 
     def salvaged(self) -> Segment | None:
         """The salvage's lines; None if there are none, or none that anything could continue into."""

@@ -11,7 +11,7 @@ import msgspec
 from metering import epochs
 from metering.epochs import Meta, Writer
 from metering.folder import Directory
-from metering.ledger import START, Mark, Refused, mark
+from metering.ledger import Mark, Refused, mark
 from metering.store import EVICTION_WANTED, Store
 
 
@@ -115,13 +115,15 @@ def _tenant(name: str, epoch: str, meta: Meta, writers: dict[str, Writer]) -> Te
 
 
 def _tenants_of(directory: Directory) -> set[str]:
-    return {record.tenant for record, _, _ in directory.billed() if record.tenant is not None}
+    met = {record.tenant for record, _, _ in directory.billed() if record.tenant is not None}
+    return met | set(directory.trimmed.marks or {})
 
 
 def _compare(directory: Directory, marks: dict[str, Mark | Refused]) -> Iterable[StreamStatus]:
     """Where each tenant's mark is in this directory; those that are at its end are left out."""
     after = dict.fromkeys(marks, 0)
-    met = {tenant for tenant, at in marks.items() if at == START}
+    trimmed = directory.trimmed
+    met = {tenant for tenant, at in marks.items() if isinstance(at, Mark) and at.seq <= trimmed.last_seq}
     for record, seq, leaf in directory.billed():
         at = marks.get(record.tenant or "")
         if record.tenant is None or not isinstance(at, Mark):
@@ -135,9 +137,7 @@ def _compare(directory: Directory, marks: dict[str, Mark | Refused]) -> Iterable
         reason = ""
         if isinstance(at, Refused):
             reason = at.reason
-        elif at.seq < directory.starts_after:
-            reason = "ARCHIVED"
-        elif tenant not in met and at.seq != directory.starts_after:
+        elif not (reason := trimmed.stops(tenant, at)) and tenant not in met:
             reason = "FORK"
         if reason or after[tenant]:
             where = at.where if isinstance(at, Refused) else str(at)

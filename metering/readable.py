@@ -6,6 +6,7 @@ from typing import Protocol
 from metering import chain
 from metering.chain import Chained, Place, Segment
 from metering.record import Billed, Line
+from metering.replay import NOTHING, Trimmed
 
 
 class Readable(Protocol):
@@ -29,6 +30,11 @@ class Readable(Protocol):
     def begin(self) -> Place:
         """The place that its first line follows."""
         return chain.START
+
+    @property
+    def trimmed(self) -> Trimmed:
+        """What of it is in the archive alone."""
+        return NOTHING
 
     @property
     def starts_after(self) -> int:

@@ -6,6 +6,7 @@ copy that was closed elsewhere): FORK, and nothing of that tenant is applied.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -38,32 +39,60 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     where: str
 
 
+class Trimmed(NamedTuple):
+    """The lines of a directory that are in the archive alone: those up to `last_seq`.
+
+    marks: of each tenant's last record among them; None: that is not known.
+    """
+
+    last_seq: int = 0
+    marks: Mapping[str, Mark] | None = {}
+
+    def stops(self, tenant: str, at: Mark) -> Literal["", "ARCHIVED", "FORK"]:
+        """Why a tenant that is there in the store can't go on with the lines that are here; "": it can.
+
+        A mark among those that are here is not judged.
+        """
+        if at.seq > self.last_seq:
+            return ""
+        if self.marks is None:
+            return "" if at.seq == self.last_seq else "ARCHIVED"
+        last = self.marks.get(tenant, START)
+        if at == last:
+            return ""
+        return "ARCHIVED" if at.seq < last.seq else "FORK"
+
+
+NOTHING = Trimmed()
+
+
+def after_seq(marks: Iterable[Mark]) -> int:
+    """Read from above this seq: the earliest mark's own record is the first to be met."""
+    return max(0, min((at.seq for at in marks), default=0) - 1)
+
+
 class Replay:
-    """One reading of a directory's records, in order, from above `after_seq`.
+    """One reading of a directory's records, in order, from above `after_seq` of its marks.
 
     marks: where each tenant is in the store; other tenants are left alone, or `met` later.
-    starts_after: the directory's lines up to this seq are in the archive alone.
+    trimmed: of the directory, asked for once the reading has begun: what is deleted here meanwhile stops a tenant that
+    needed it, and is never passed over.
 
     Afterwards each tenant is in one of: `at` (folded up to there), `again` (the store has moved away:
     read once more from that mark), `stopped`. fell: the store fell behind what it had acknowledged
     meanwhile, so others' records are lost as well.
     """
 
-    def __init__(self, writer: str, marks: Mapping[str, Mark], *, starts_after: int = 0) -> None:
+    def __init__(self, writer: str, marks: Mapping[str, Mark], *, trimmed: Trimmed = NOTHING) -> None:
         self.writer = writer
         self.at: dict[str, Mark] = {}
         self.again: dict[str, Mark] = {}
         self.fell = False
         self.stopped: dict[str, Stopped] = {}
-        self._starts_after = starts_after
+        self._trimmed = trimmed
         self._unmet: set[str] = set()
         for tenant, at in marks.items():
             self.meet(tenant, at)
-
-    @property
-    def after_seq(self) -> int:
-        """Read from above this seq: the earliest mark's own record is the first to be met."""
-        return max(0, min((at.seq for at in self.at.values()), default=0) - 1)
 
     def meet(self, tenant: str, at: Mark | Refused) -> None:
         """Take in where a tenant is in the store, before its first record is read."""
@@ -72,10 +101,9 @@ class Replay:
             self._stop(tenant, at.reason, at.where)
             return
         self.at[tenant] = at
-        if at.seq < self._starts_after:
-            # Whether it has records between is not to be seen here.
-            self._stop(tenant, "ARCHIVED", str(at))
-        elif at != START and at.seq != self._starts_after:
+        if reason := self._trimmed.stops(tenant, at):
+            self._stop(tenant, reason, str(at))
+        elif at.seq > self._trimmed.last_seq:
             self._unmet.add(tenant)
 
     def cut(self, records: Iterable[tuple[Billed, int, str]]) -> list[Batch]:

@@ -30,11 +30,13 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     """`archived.json`: the lines up to `last_seq` are in the archive and no longer here.
 
     leaf: of the line at last_seq; frontier: of the Merkle tree of all leaves up to it (metering/merkle.py), in hex.
+    marks: of each tenant's last record among them, `seq:leaf` (metering/ledger.py); None: not known.
     """
 
     frontier: tuple[str, ...]
     last_seq: int
     leaf: str
+    marks: dict[str, str] | None = None
     v: int = 1
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering import facts, files, segments
+from metering import facts, files, ledger, segments
 from metering.archive import Archive, Archiver, manifest_path, passed
 from metering.chain import Segment
 from metering.journal import Directory
@@ -91,7 +91,12 @@ class Trimmer:
         if self._archive.fetch(found.segment) != front.path.read_bytes():
             raise ArchiveError(f"{found.segment.path} in the archive is not what {front.path} is")
         passage = passed(found, Segment(front.first_seq, Blocks(front.path)))
-        archived = Archived(frontier=passage.frontier, last_seq=passage.place.seq, leaf=passage.place.leaf)
+        archived = Archived(
+            frontier=passage.frontier,
+            last_seq=passage.place.seq,
+            leaf=passage.place.leaf,
+            marks=_marks(front.directory, front.first_seq, found.last_seq),
+        )
         files.put(front.directory.path / ARCHIVED, msgspec.json.encode(archived, order="sorted"), mode=0o644)
         self._finish(front.directory)
         return True
@@ -122,3 +127,17 @@ def _may_be_open(directory: Directory, first_seq: int, last_seq: int) -> bool:
         if seq >= last_seq and not open_calls:
             return False
     return True
+
+
+def _marks(directory: Directory, first_seq: int, last_seq: int) -> dict[str, str] | None:
+    """Of each tenant's last record up to `last_seq`: by these lines, and by what is known of those before."""
+    before = segments.read_archived(directory.path)
+    if before is not None and before.marks is None:
+        return None
+    marks = dict(before.marks or {}) if before is not None else {}
+    for billed, seq, leaf in directory.billed(first_seq - 1):
+        if seq > last_seq:
+            break
+        assert billed.tenant is not None
+        marks[billed.tenant] = str(ledger.mark(seq, leaf))
+    return marks

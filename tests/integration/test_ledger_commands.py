@@ -13,6 +13,7 @@ import pytest
 from gateway import cli
 from metering.embedded import Embedded
 from metering.journal import Directory, directories, new_writer_id
+from metering.trimming import Trimmer
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
 from tests.support import archives, journals
@@ -171,6 +172,28 @@ def test_what_is_in_the_archive_alone_is_folded_too(tmp_path: pathlib.Path, stor
         assert want.marks
     ((tmp_path / "archive") / "manifests" / directory.writer / "0000000000000001.json").write_text("{}")
     assert run("rebuild", "-c", config, store=store) == 1
+
+
+def test_the_front_of_a_journal_that_is_still_written_is_folded_from_the_archive(
+    tmp_path: pathlib.Path, store: Embedded
+) -> None:
+    """What its writer can no longer send; the rest it sends itself."""
+    place = archives.Place(tmp_path / "state")
+    makes = archives.makes(8)
+    live = place.of(makes)
+    archiver = place.archiver()
+    archiver.archive(live)
+    assert Trimmer(place.archive, archiver, place.maker).trim([live], 1 << 60, set()) > 0
+    front = archives.Place(tmp_path / "front").of(makes[: live.starts_after])
+    want = ledger.recompute(journal.read(front.path.parent))
+    config = tmp_path / "place.yaml"
+    state_dir, archive = str(tmp_path / "state"), str(tmp_path / "state" / "archive")
+    config.write_text(json.dumps({"state_dir": state_dir, "journal": {"archive": archive}}))
+    for _ in range(2):
+        assert run("rebuild", "-c", config, store=store) == 0
+        with Connection(store.url) as connection:
+            assert ledger.check(want, ledger.read(connection)) == []
+    assert want.marks
 
 
 def test_how_the_ledger_stands(

@@ -9,7 +9,8 @@ import pytest
 
 from metering import folder
 from metering.folder import Folder
-from metering.ledger import Balances, Batch, Mark, Reply
+from metering.ledger import Balances, Batch, Mark, Reply, mark
+from metering.replay import Trimmed
 from metering.store import StoreUnavailable
 from tests.support import lines
 from tests.support.ledgers import (
@@ -205,3 +206,36 @@ def test_a_record_of_nobody_known_is_learnt() -> None:
     directory.complete = True
     asyncio.run(fold_all(store, [directory]))
     assert store.sums() == folded([directory])
+
+
+def trimmed(directory: MemoryDirectory, last_seq: int) -> None:
+    """As if these lines were in the archive alone."""
+    marks = {}
+    for record, seq, leaf in directory.billed():
+        if seq <= last_seq and record.tenant is not None:
+            marks[record.tenant] = mark(seq, leaf)
+    directory.trimmed = Trimmed(last_seq, marks)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_trimmed_journal_goes_on_where_the_store_is(seed: int) -> None:
+    """Whoever comes anew, a tenant that lacks something of the front is named, and nobody else is stopped."""
+
+    async def scenario() -> None:
+        store, (directory,) = BalancesStore(), random_directories(seed, 1)
+        await fold_all(store, [directory])
+        whole = store.sums()
+        trimmed(directory, len(directory.lines) // 2)
+        assert await Folder(store).fold([directory]) == 0
+        lacking = next(iter(directory.trimmed.marks or {}), None)
+        if lacking is None:
+            return
+        for key in [key for key in store.balances.marks if key[0] == lacking]:
+            del store.balances.marks[key]
+        folding = Folder(store)
+        assert await folding.fold([directory]) == 1
+        ((tenant, _),) = folding.stopped
+        assert (tenant, folding.stopped[tenant, "w0"].reason) == (lacking, "ARCHIVED")
+        assert store.sums() == whole
+
+    asyncio.run(scenario())

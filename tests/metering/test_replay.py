@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metering.ledger import START, Balances, Done, Gap, Mark, Posted, Refused
-from metering.replay import Replay, Stopped
+from metering.replay import Replay, Stopped, Trimmed, after_seq
 from tests.support import lines
 from tests.support.ledgers import TENANTS, MemoryDirectory, folded, random_directory
 
@@ -20,7 +20,7 @@ def directory_of(*tenants: str) -> MemoryDirectory:
 
 
 def run(replay: Replay, directory: MemoryDirectory, balances: Balances, *, chunk: int = 3) -> None:
-    rest = list(directory.billed(replay.after_seq))
+    rest = list(directory.billed(after_seq(replay.at.values())))
     while rest:
         for batch in replay.cut(rest[:chunk]):
             replay.answered(batch, balances.post(batch))
@@ -51,8 +51,8 @@ def test_it_goes_on_from_any_mark(rng: random.Random, chunk: int) -> None:
 
 
 def test_it_begins_at_the_earliest_mark() -> None:
-    assert Replay("w", {"acme": Mark(9, "9" * 16), "globex": Mark(5, "5" * 16)}).after_seq == 4
-    assert Replay("w", {"acme": Mark(9, "9" * 16), "globex": START}).after_seq == 0
+    assert after_seq([Mark(9, "9" * 16), Mark(5, "5" * 16)]) == 4
+    assert after_seq([Mark(9, "9" * 16), START]) == 0
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_a_refused_batch_stops_its_stream_only() -> None:
     assert set(replay.at) == {"globex"}
 
 
-def test_a_mark_before_what_is_still_here_is_for_the_archive() -> None:
+def test_a_mark_before_what_is_still_here_is_for_the_archive_where_it_is_not_known_what_is_there() -> None:
     """Between that mark and the first line here its tenant may have more records, or none: it is not to be seen."""
     directory = directory_of("acme", "globex", "acme", "globex", "acme")
     marks = {"acme": directory.marks("acme")[0], "globex": directory.marks("globex")[0], "initech": START}
     balances = Balances()
     balances.marks |= {(tenant, "w"): str(at) for tenant, at in marks.items() if at != START}
-    replay = Replay("w", marks, starts_after=2)
+    replay = Replay("w", marks, trimmed=Trimmed(2, None))
     for batch in replay.cut(directory.billed(2)):
         replay.answered(batch, balances.post(batch))
     replay.end()
@@ -167,10 +167,41 @@ def test_a_mark_before_what_is_still_here_is_for_the_archive() -> None:
     assert replay.at == {"globex": directory.marks("globex")[-1]}
 
 
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (Mark(3, "3" * 16), ""),  # its last record before: all that the store lacks is here
+        (Mark(1, "1" * 16), "ARCHIVED"),
+        (START, "ARCHIVED"),
+        (Mark(3, "f" * 16), "FORK"),
+        (Mark(4, "4" * 16), "FORK"),  # a place that no record of it has
+        (Mark(6, "6" * 16), ""),  # among the lines that are here; to be met there
+    ],
+)
+def test_what_is_in_the_archive_alone_stops_who_lacks_it(at: Mark, reason: str) -> None:
+    trimmed = Trimmed(5, {"acme": Mark(3, "3" * 16)})
+    assert trimmed.stops("acme", at) == reason
+    assert trimmed.stops("nobody", START) == "", "a tenant without a record there lacks nothing"
+    assert Replay("w", {"acme": at}, trimmed=trimmed).stopped.keys() == ({"acme"} if reason else set())
+
+
+def test_a_quiet_tenant_goes_on_behind_a_trimmed_front() -> None:
+    directory = directory_of("acme", "globex", "globex", "acme")
+    (first, last), front = directory.marks("acme"), directory.marks("globex")
+    balances = Balances()
+    balances.marks |= {("acme", "w"): str(first), ("globex", "w"): str(front[-1])}
+    trimmed = Trimmed(3, {"acme": first, "globex": front[-1]})
+    replay = Replay("w", {"acme": first, "globex": front[-1], "initech": START}, trimmed=trimmed)
+    for batch in replay.cut(directory.billed(3)):
+        replay.answered(batch, balances.post(batch))
+    replay.end()
+    assert replay.stopped == {}
+    assert replay.at == {"acme": last, "globex": front[-1], "initech": START}
+
+
 def test_a_tenant_that_is_met_later() -> None:
     directory = directory_of("acme", "globex")
     replay = Replay("w", {})
-    assert replay.after_seq == 0
     replay.meet("acme", START)
     replay.meet("globex", Refused("FORM", "w"))
     (batch,) = replay.cut(directory.billed())

@@ -14,9 +14,11 @@ from metering.chain import Place as ChainPlace
 from metering.checkpoint import Signer
 from metering.endnotes import Ends
 from metering.journal import SALVAGE, Directory, salvage_dead
+from metering.ledger import Mark
 from metering.notary import SigningKey
 from metering.objects import ArchiveError, LocalObjects
 from metering.record import CallRecord
+from metering.replay import Trimmed
 from metering.trimming import Trimmer
 from tests.support.archives import LATER_NS, Place, make_facts, makes, seal_all
 from tests.support.journals import WRITER, admitted, call, stop, tick, write_directory
@@ -46,6 +48,8 @@ def test_all_but_the_last_segment_may_go_and_the_front_is_told(place: Place) -> 
     assert [first for first, _ in directory.segment_paths()] == [13]
     told = json.loads((directory.path / segments.ARCHIVED).read_bytes())
     assert (told["last_seq"], told["leaf"], told["v"]) == (12, lines[11].leaf, 1)
+    assert told["marks"] == {"acme": f"11:{lines[10].leaf[:16]}"}
+    assert directory.trimmed == Trimmed(12, {"acme": Mark(11, lines[10].leaf[:16])})
     tree = merkle.Tree(12, [bytes.fromhex(node) for node in told["frontier"]])
     assert tree.root() == merkle.root(bytes.fromhex(line.leaf) for line in lines[:12])
     assert (directory.starts_after, directory.begin()) == (12, ChainPlace(12, lines[11].leaf))
@@ -300,3 +304,26 @@ def test_a_trimmed_directory_is_signed_as_the_whole_that_it_is(place: Place) -> 
         lambda: SigningKey(Signer("test", Ed25519PrivateKey.generate()), 0), LATER_NS
     )
     assert isinstance(broken, Broken)
+
+
+def test_the_marks_of_tenants_that_are_quiet_stay_known(place: Place) -> None:
+    quiet = [admitted("w-0", tenant="quiet"), call("w-0", tenant="quiet")]
+    directory = place.of([*quiet, *makes(6), stop()])
+    whole = {record.tenant: f"{seq}:{leaf[:16]}" for record, seq, leaf in directory.billed() if seq <= 8}
+    keeper = trimmer(place, directory)
+    for _ in range(2):
+        keeper.trim([directory], 1, {WRITER})
+    assert directory.starts_after == 8
+    assert {tenant: str(mark) for tenant, mark in (directory.trimmed.marks or {}).items()} == whole
+    assert whole.keys() == {"acme", "quiet"}
+
+
+@pytest.mark.parametrize("marks", [None, {"acme": "no mark"}])
+def test_marks_that_are_none_are_not_known(place: Place, marks: object) -> None:
+    directory = place.closed()
+    keeper = trimmer(place, directory)
+    for last_seq in (4, 8):
+        assert keeper.trim([directory], 1, {WRITER}) > 0
+        path = directory.path / segments.ARCHIVED
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"marks": marks}))
+        assert directory.trimmed == Trimmed(last_seq, None)

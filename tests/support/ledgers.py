@@ -16,6 +16,7 @@ from metering import epochs, ledger
 from metering.epochs import Meta, Writer
 from metering.ledger import START, Balances, Batch, Done, Mark, Refused, Reply
 from metering.record import Billed, CallRecord, Line, Outcome
+from metering.replay import NOTHING
 from metering.store import StoreUnavailable
 from metering.units import NS_PER_HOUR
 from metering.usage import UNKNOWN
@@ -42,7 +43,7 @@ class MemoryDirectory:
         self.complete = False
         self.lines: list[tuple[Line, int, str]] = []
         self.reads = 0
-        self.starts_after = 0
+        self.trimmed = NOTHING
 
     def add(self, line: Line, salt: str = "") -> tuple[Line, int, str]:
         seq = len(self.lines) + 1
