@@ -9,11 +9,13 @@ all that it does is whole or not there.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import select
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType
 
 from gateway import config as cfg
@@ -23,6 +25,8 @@ from gateway.control_duty import ControlDuty
 from gateway.duties import Clerk, Duty, Task
 from gateway.keeping import Keeping
 from gateway.verify_duty import VerifyDuty
+from metering import board
+from metering.board import FAILING, Gauge
 
 ROUND_S = 5.0
 NICENESS = 10
@@ -38,6 +42,12 @@ def duties(config: Config) -> list[Duty]:
         Duty("control", lambda: [Task("look", control.look_if_due)]),
         Duty("verify", lambda: [Task("journals", verification.verify_if_due)]),
     ]
+
+
+def show_failures(pages: pathlib.Path, failures: Mapping[str, int]) -> None:
+    """Show how many tasks of each duty fail (metering/board.py). Raises OSError."""
+    gauges = [Gauge(name=FAILING, labels=(duty,), value=count) for duty, count in failures.items()]
+    board.show(pages, "duties", gauges)
 
 
 def run(clerk: Clerk, supervisor_fd: int) -> int:
@@ -61,7 +71,9 @@ def main() -> int:
     os.nice(NICENESS)
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
-    return run(Clerk(duties(config)), args.supervisor_fd)
+    pages = pathlib.Path(config.state_dir) / "pages"
+    clerk = Clerk(duties(config), show=functools.partial(show_failures, pages))
+    return run(clerk, args.supervisor_fd)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

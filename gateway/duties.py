@@ -1,9 +1,10 @@
 """What the clerk sees to (gateway/clerk.py): duties, each of tasks that fail alone."""
 
+import collections
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from metering.facts import FactsError
@@ -44,17 +45,37 @@ class _Failure(NamedTuple):
 
 
 class Clerk:
-    """Goes round its duties; says once when a task fails, and once when it works again. clock: monotonic, in s."""
+    """Goes round its duties; says once when a task fails, and once when it works again.
 
-    def __init__(self, duties: Sequence[Duty], clock: Callable[[], float] = time.monotonic) -> None:
+    clock: monotonic, in s. show: told how many tasks of each duty are failing, at first and when that has changed.
+    """
+
+    def __init__(
+        self,
+        duties: Sequence[Duty],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        show: Callable[[Mapping[str, int]], object] | None = None,
+    ) -> None:
         self._duties = tuple(duties)
         self._clock = clock
+        self._show = show
+        self._shown: Mapping[str, int] = {}
         self._failing: dict[tuple[str, str], _Failure] = {}  # by duty and about
 
     def round(self) -> None:
         """Do what there is to do. Raises nothing of a task's."""
         for duty in self._duties:
             self._attempt(duty.name, Task("", functools.partial(self._all_tasks, duty)))
+        if self._show is not None:
+            self._attempt("failures", Task("", functools.partial(self._show_failures, self._show)))
+
+    def _show_failures(self, show: Callable[[Mapping[str, int]], object]) -> None:
+        counts = collections.Counter(name for name, _ in self._failing)
+        failures = {duty.name: counts[duty.name] for duty in self._duties}
+        if failures != self._shown:
+            show(failures)
+            self._shown = failures
 
     def _all_tasks(self, duty: Duty) -> None:
         seen = {""}

@@ -29,9 +29,11 @@ class Definition(NamedTuple):
 DIFFERENCE = "weighbridge_control_difference"
 TIMESTAMP = "weighbridge_control_timestamp_seconds"
 UNMETERED = "weighbridge_backend_unmetered_tokens"
+FAILING = "weighbridge_duty_failing"
 GAUGES: Mapping[str, Definition] = {
     DIFFERENCE: Definition(("pair", "unit"), "How far two figures that should be one are apart, at one cut."),
     TIMESTAMP: Definition((), "When journal, ledger, metrics and export were last compared."),
+    FAILING: Definition(("duty",), "Tasks of the extra process that failed when they were last tried."),
     UNMETERED: Definition(("backend",), "Tokens that a backend made and no record has."),
 }
 

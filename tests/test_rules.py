@@ -41,6 +41,8 @@ CASES = [  # alert, a series each minute, fires within an hour?
     ("WeighbridgeFiguresDiffer", series(DIFFERS, "0x10 3 0x60"), False),
     ("WeighbridgeControlStale", series("weighbridge_control_timestamp_seconds", "0x60"), True),
     ("WeighbridgeControlStale", series("weighbridge_control_timestamp_seconds", "0+60x60"), False),
+    ("WeighbridgeDutyFails", series('weighbridge_duty_failing{duty="archive"}', "0x5 1x60"), True),
+    ("WeighbridgeDutyFails", series('weighbridge_duty_failing{duty="archive"}', "0x5 1x10 0x60"), False),
     ("WeighbridgeLedgerBehind", series("weighbridge_ledger_lag_records", "0+5x60"), True),
     ("WeighbridgeLedgerBehind", series("weighbridge_ledger_lag_records", "900-10x60"), False),
     ("WeighbridgeLedgerBehind", series("weighbridge_ledger_lag_records", "0x60"), False),

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -107,3 +107,32 @@ def test_what_failed_is_left_alone_for_a_while(work: Work) -> None:
     now[0] = RETRY_S
     clerk.round()
     assert work.done[4:] == ["list", "a", "b"]
+
+
+def test_how_many_fail_is_shown_when_it_has_changed(work: Work) -> None:
+    shown: list[Mapping[str, int]] = []
+    duties = [Duty("one", work.tasks), Duty("two", Work("c").tasks)]
+    clerk = Clerk(duties, itertools.count(0, RETRY_S).__next__, show=shown.append)
+    clerk.round()
+    work.failing |= {"a": OSError(5, "Input/output error"), "b": OSError(5, "Input/output error")}
+    clerk.round()
+    clerk.round()
+    work.failing.clear()
+    clerk.round()
+    assert shown == [{"one": 0, "two": 0}, {"one": 2, "two": 0}, {"one": 0, "two": 0}]
+
+
+def test_what_cannot_be_shown_is_shown_later(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+    shown: list[Mapping[str, int]] = []
+
+    def show(failures: Mapping[str, int]) -> None:
+        work.do("show")
+        shown.append(failures)
+
+    work.failing["show"] = OSError(28, "No space left on device")
+    clerk = Clerk([Duty("one", work.tasks)], itertools.count(0, RETRY_S).__next__, show=show)
+    clerk.round()
+    assert [event for event, _ in said(caplog)] == ["duty failed"]
+    work.failing.clear()
+    clerk.round()
+    assert shown == [{"one": 0}]
