@@ -51,6 +51,10 @@ def _ended(record: CallRecord, host: Host | None) -> Iterator[tuple[str, str]]:
         yield f"attempt {number}", _attempt(attempt)
     if record.plan is not None and record.plan.left_out:
         yield "left out", ", ".join(f"{one.backend} ({one.reason})" for one in record.plan.left_out)
+    if record.digests is not None:
+        key = f"(key {record.digests.get('key', _UNKNOWN)})"
+        yield "digests", f"prompt {record.digests.get('prompt', _UNKNOWN)}  {key}"
+        yield "", f"answer {record.digests.get('answer', _UNKNOWN)}"
 
 
 def _ask(line: CallRecord | Admitted) -> Iterator[tuple[str, str]]:

@@ -405,3 +405,9 @@ def test_the_page_of_a_call_that_nobody_served() -> None:
     assert "nothing was served, so nothing is charged" in text
     assert "project none" in text
     assert "not streamed" in text
+
+
+def test_the_page_has_what_audit_digest_prints() -> None:
+    text = shown(digests={"answer": "hmac-sha256:aa", "key": "66fd2231", "prompt": "hmac-sha256:bb"})
+    assert "digests   prompt hmac-sha256:bb  (key 66fd2231)\n          answer hmac-sha256:aa\n" in text
+    assert "digests" not in shown()
