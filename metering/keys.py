@@ -150,9 +150,20 @@ class Keys:
         return signer
 
     def _store(self, before: Keyring, after: Keyring, tell: Tell) -> Keyring:
-        tell(before, after)
+        try:
+            tell(before, after)
+        except BaseException:
+            self._discard(before, after)
+            raise
         self._put(KEYS, after.encode(), 0o644)
         return after
+
+    def _discard(self, before: Keyring, after: Keyring) -> None:
+        """A private key that was made for a change that does not happen must not lie about."""
+        if self._signing_key_file is None:
+            for key in after.keys:
+                if key.vkey not in {known.vkey for known in before.keys}:
+                    self._path_of(key).unlink(missing_ok=True)
 
     def _put(self, name: str, data: bytes, mode: int) -> None:
         path = self.path / name

@@ -13,6 +13,7 @@ import hashlib
 import json
 import pathlib
 import sys
+import time
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -90,7 +91,9 @@ def check(proof: dict, vkeys: list[str]) -> list[str]:
             f"seq {told['seq']} is not in the journal that was signed",
         )
         shown.append(f"{told['kind']} line of {told['call_id']}, seq {told['seq']} of {size} signed lines")
-    return [*shown, f"signed at {at_ns.removeprefix('at_ns ')} (nanoseconds since 1970) by {vkey}"]
+    seconds, ns = divmod(int(at_ns.removeprefix("at_ns ")), 10**9)
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return [*shown, f"signed at {when}.{ns:09d}Z by {vkey}"]
 
 
 def main() -> int:
@@ -104,7 +107,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         shown = check(json.loads(args.proof.read_text("utf-8")), args.key)
-    except (Wrong, KeyError, TypeError, ValueError, OSError) as error:
+    except (Wrong, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         print(f"not proven: {error if isinstance(error, Wrong) else repr(error)}")
         return 1
     print("\n".join(shown))

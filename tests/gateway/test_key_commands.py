@@ -121,10 +121,12 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
 
 def test_a_change_that_cannot_be_told_does_not_happen(state_dir: pathlib.Path, capsys: Capture) -> None:
     before = Keys(state_dir).load().keys
+    files = sorted((state_dir / "keys").iterdir())
     (state_dir / "journal").write_text("in the way")
     assert run("rotate", state_dir=state_dir) == 1
     assert "no key was changed" in capsys.readouterr().err
     assert Keys(state_dir).load().keys == before
+    assert sorted((state_dir / "keys").iterdir()) == files, "a private key is left"
 
 
 def test_the_operators_key_is_found_by_the_configuration(
