@@ -298,7 +298,8 @@ class Inspection:
             self._findings.add(What.OUT_OF_PLACE, place, f"something stands behind the stop: {says}")
         elif whole or self._behind or self._salvaged:
             what = What.NOT_A_LINE if what is What.NOT_CLOSED else what
-            behind = f"; {self._behind} lines from here on count for nothing" if self._behind else ""
+            lines = "1 line counts" if self._behind == 1 else f"{self._behind} lines count"
+            behind = f"; from here on {lines} for nothing" if self._behind else ""
             self._findings.add(what, place, says + behind)
         elif not live:
             self._findings.add(What.NOT_CLOSED, place, f"a torn tail of {self._torn_bytes} bytes: {says}")

@@ -75,6 +75,8 @@ def open_objects(place: str, *, endpoint: str | None = None, region: str | None 
         return BucketObjects(parts.netloc, parts.path.strip("/"), endpoint, region)
     if parts.scheme == FILE_SCHEME:
         return LocalObjects(pathlib.Path(urllib.parse.unquote(parts.path)))
+    if "://" in place:
+        raise ArchiveError(f"{place} is no archive: that is a path, file:///path or s3://bucket/prefix")
     return LocalObjects(pathlib.Path(place))
 
 

@@ -123,7 +123,7 @@ def test_whole_lines_behind_a_break_are_no_torn_tail(tmp_path: pathlib.Path) -> 
     unfinished(tmp_path, b"x\n" + chain.encode(journals.tick()(99, chain.ZEROS)))
     report = verified(tmp_path)
     assert found(report) == [What.NOT_A_LINE]
-    assert "; 1 lines from here on count for nothing" in only(report).findings[0].says
+    assert "; from here on 1 line counts for nothing" in only(report).findings[0].says
 
 
 def salvaged(state_dir: pathlib.Path, tail: bytes = b'{"at_ns":17') -> pathlib.Path:

@@ -138,3 +138,5 @@ def test_an_archive_without_journals_is_not_whole(
 ) -> None:
     assert cli.main(["audit", "verify", "--archive", str(tmp_path)]) == 2
     assert "there is no journal in the archive" in capsys.readouterr().err
+    assert cli.main(["audit", "verify", "--archive", "https://bucket"]) == 2
+    assert "https://bucket is no archive: that is a path, file:///path or s3://" in capsys.readouterr().err
