@@ -12,9 +12,10 @@ from metering import audit
 from metering import prove as proving
 from metering.archive import JOURNAL, Archive
 from metering.audit import Found, NotFound
-from metering.journal import WRITER_PATTERN
-from metering.objects import open_objects
+from metering.journal import WRITER_PATTERN, directories
+from metering.objects import ArchiveError, open_objects
 from metering.proof import Proof
+from metering.readable import Readable
 from metering.recall import recall
 from metering.trust import Trust
 
@@ -25,6 +26,21 @@ def archive_of(journal: Journal) -> Archive | None:
         return None
     endpoint, region = journal.archive_endpoint, journal.archive_region
     return Archive(open_objects(journal.archive, endpoint=endpoint, region=region))
+
+
+def all_journals(journals: pathlib.Path, journal: Journal) -> Iterator[Readable]:
+    """Every journal to be read, those on this disk with what the archive alone has of them, then those it alone has.
+
+    Raises ArchiveError: it can't be read, or there is one that is not named.
+    """
+    archive = archive_of(journal)
+    here = directories(journals)
+    if archive is not None:
+        return archive.all(here)
+    if trimmed := [one for one in here if one.starts_after]:
+        lacking = ", ".join(f"{one.writer} up to seq {one.starts_after}" for one in trimmed)
+        raise ArchiveError(f"lines are in the archive alone ({lacking}): name journal.archive, with -c")
+    return iter(here)
 
 
 def find(journals: pathlib.Path, journal: Journal, call_id: str) -> Found:

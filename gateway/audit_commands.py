@@ -191,6 +191,7 @@ def export(args: argparse.Namespace) -> int:
     from metering import verify
     from metering.export import parse_period
     from metering.line_export import Wanted
+    from metering.objects import ArchiveError
 
     root, where = commands.journal_root(args), commands.place(args)
     try:
@@ -202,7 +203,10 @@ def export(args: argparse.Namespace) -> int:
     except verify.VerifyError as error:
         raise CommandError(str(error)) from error
     tell = functools.partial(commands.tell, where, "audit export")
-    done = line_export_command.write(root, wanted, args.out, vkeys, tell)
+    try:
+        done = line_export_command.write(where, wanted, args.out, vkeys, tell)
+    except ArchiveError as error:
+        raise CommandError(str(error)) from error
     say(f"{done.lines} lines are in {args.out}; what signs them is in {done.manifest}")
     return say_broken(done.broken)
 
@@ -211,6 +215,7 @@ def pack(args: argparse.Namespace) -> int:
     """Pack a month for an auditor: inventory, verification, keys, checkpoints, events and ledger, signed."""
     from gateway import anchored, pack_command
     from metering import verify
+    from metering.objects import ArchiveError
 
     commands.journal_root(args)
     where = commands.place(args)
@@ -223,7 +228,7 @@ def pack(args: argparse.Namespace) -> int:
     try:
         key = commands.signing_key(where, "audit pack")
         done = pack_command.write(where, args.month, args.out, anchors, key, tell)
-    except verify.VerifyError as error:
+    except (verify.VerifyError, ArchiveError) as error:
         raise CommandError(str(error)) from error
     say(f"{done.files} files are in {args.out}; the journals are {done.verdict}")
     return say_broken(done.broken)

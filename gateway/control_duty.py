@@ -17,11 +17,15 @@ from gateway.config_load import backend_keys
 from metering import board, control, files
 from metering.board import Gauge
 from metering.bypass import Bypass
+from metering.control import Difference
 from metering.controller import DIRECTORY, Controller
 from metering.store import Store
-from metering.units import NS_PER_S
+from metering.units import NS_PER_HOUR, NS_PER_S
 
 LOOK_S = 60.0
+WHOLE_S = 3_600.0
+"""How often all hours of the ledger are compared: there may be ten thousand. In between the newest are."""
+RECENT_HOURS = 48
 NAME = "clerk"
 _BACKENDS = "backends"
 _HEAD_BYTES_MAX = 64 * 1024
@@ -38,6 +42,9 @@ class ControlDuty:
         self._url = config.redis.url
         self._bypasses = self._load()
         self._due_s = 0.0
+        self._whole_due_s = 0.0
+        self._from_hour = 0  # since the last look at all hours, those from here on were compared
+        self._older: list[Difference] = []  # what that look found before this hour
         self._controller = Controller(self._state_dir, archive=archive_of(config.journal))
 
     def look_if_due(self) -> None:
@@ -52,7 +59,7 @@ class ControlDuty:
 
     async def _look(self) -> None:
         async with Store(self._url) as store:
-            differences = control.sizes(await self._controller.look(store))
+            differences = control.sizes(await self._compare(store))
         await self._look_past(self._controller.backends)
         gauges = [
             Gauge(name=board.DIFFERENCE, labels=pair_and_unit, value=size)
@@ -63,6 +70,15 @@ class ControlDuty:
             if (unmetered := bypass.unmetered) is not None:
                 gauges.append(Gauge(name=board.UNMETERED, labels=(backend,), value=unmetered))
         board.show(self._state_dir / "pages", NAME, gauges)
+
+    async def _compare(self, store: Store) -> list[Difference]:
+        if time.monotonic() < self._whole_due_s:
+            return [*self._older, *await self._controller.look(store, self._from_hour)]
+        differences = await self._controller.look(store)
+        self._whole_due_s = time.monotonic() + WHOLE_S
+        self._from_hour = time.time_ns() // NS_PER_HOUR - RECENT_HOURS
+        self._older = [one for one in differences if 0 < one.hour < self._from_hour]
+        return differences
 
     async def _look_past(self, metered: Mapping[str, int]) -> None:
         """Ask each backend for its own counters. metered: by our records, as of a moment before."""

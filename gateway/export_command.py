@@ -12,11 +12,11 @@ import hashlib
 import io
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway import config_load, outfile
-from gateway.archives import archive_of
+from gateway.archives import all_journals
 from gateway.config_load import Place
 from metering import event_journal, events, export
 from metering.chain import Broken
@@ -24,9 +24,7 @@ from metering.embedded import running_url
 from metering.events import Happening
 from metering.export import Row, export_csv
 from metering.export import parse_period as parse_period
-from metering.journal import directories
 from metering.objects import ArchiveError
-from metering.readable import Readable
 from metering.store import Store, StoreUnavailable
 
 
@@ -64,20 +62,14 @@ def find(place: Place, hours: range, say: Callable[[str], None]) -> Found:
         raise ExportError(
             f"{reason}, and there is no journal in {journals}; name the data's place with --state-dir or -c"
         )
-    archive = archive_of(place.journal)
-    also = f" and in {place.journal.archive}" if archive else ""
+    also = f" and in {place.journal.archive}" if place.journal.archive else ""
     say(f"{reason}; the rows are from the journals in {journals}{also}")
-    found: Iterable[Readable] = directories(journals)
-    if archive is not None:
-        found = archive.all(directories(journals))
-    elif trimmed := [one for one in directories(journals) if one.starts_after]:
-        lacking = ", ".join(f"{one.writer} up to seq {one.starts_after}" for one in trimmed)
-        raise ExportError(f"lines are in the archive alone ({lacking}): name journal.archive, with -c")
     broken: list[Broken] = []
     try:
+        found = all_journals(journals, place.journal)
         return Found(export.rows_from_journal(found, hours, broken.append), broken)
     except ArchiveError as error:
-        raise ExportError(f"the archive cannot be read: {error}") from error
+        raise ExportError(str(error)) from error
 
 
 async def _from_store(url: str, hours: range) -> list[Row]:

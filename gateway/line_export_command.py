@@ -11,12 +11,15 @@ from typing import NamedTuple
 import msgspec
 
 from gateway import outfile
+from gateway.archives import all_journals
+from gateway.config_load import Place
 from metering import endnotes, event_journal, events
+from metering.archive import ArchivedDirectory
 from metering.chain import Broken
 from metering.events import Happening
 from metering.export import moment_text
-from metering.journal import Directory, directories
 from metering.line_export import MANIFEST_SUFFIX, LineExport, Manifest, Wanted
+from metering.readable import Readable
 
 
 class Exported(NamedTuple):
@@ -28,17 +31,17 @@ class Exported(NamedTuple):
 
 
 def write(
-    journals: pathlib.Path,
+    place: Place,
     wanted: Wanted,
     out: pathlib.Path,
     vkeys: tuple[str, ...],
     tell: Callable[[Happening], None],
 ) -> Exported:
-    """Write the lines and their manifest. journals: <state_dir>/journal; vkeys: those beside it.
+    """Write the lines and their manifest. place: of the journals; vkeys: those beside them.
 
-    tell: what it raises leaves nothing written. Raises OSError, naming the file.
+    tell: what it raises leaves nothing written. Raises ArchiveError, OSError, naming the file.
     """
-    found = directories(journals)
+    found = list(all_journals(place.journals, place.journal))
     broken: list[Broken] = []
     export = LineExport(wanted, broken.append)
     period = moment_text(wanted.hours.start), moment_text(wanted.hours.stop)
@@ -46,7 +49,7 @@ def write(
     with outfile.whole(manifest_path) as manifest:
         with outfile.whole(out) as file:
             file.writelines(export.of(found))
-            export.end(_end_notes(found))
+            export.end(_end_notes(place, found))
             told = events.exported(
                 actor=event_journal.user(), what="lines", period="/".join(period), rows=export.lines,
                 sha256=export.sha256, to=str(out.absolute()), tenant=wanted.tenant,
@@ -60,9 +63,14 @@ def write(
     return Exported(export.lines, manifest_path, broken)
 
 
-def _end_notes(found: list[Directory]) -> dict[str, str]:
-    notes = {}
-    for directory in found:
+def _end_notes(place: Place, found: list[Readable]) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for one in found:
         with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-            notes[directory.writer] = (directory.path / endnotes.END_NOTE).read_text("utf-8")
+            if not isinstance(one, ArchivedDirectory):
+                notes[one.writer] = (place.journals / one.writer / endnotes.END_NOTE).read_text("utf-8")
+                continue
+            for kept in one.beside:
+                if kept.path.endswith(f"/{endnotes.END_NOTE}"):
+                    notes[one.writer] = one.fetch_beside(kept).decode()
     return notes

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway import outfile
+from gateway.archives import all_journals, archive_of
 from gateway.config_load import Place
 from metering import audit, event_journal, events, export, keys, latest_notes, pack, verify, verify_page
 from metering.chain import Broken
@@ -52,18 +53,20 @@ def write(
 ) -> Packed:
     """Write the pack of a month. key: signs it. tell: what it raises leaves nothing written.
 
-    Raises ValueError, VerifyError, OSError, naming the file.
+    Raises ValueError, VerifyError, ArchiveError, OSError, naming the file.
     """
     hours = parse_month(month)
-    report = verify.verify(verify.find([pathlib.Path(place.state_dir)]), [], anchors)
-    found = directories(place.journals)
+    archive = archive_of(place.journal)
+    report = verify.verify(verify.find([pathlib.Path(place.state_dir)]), [], anchors, archive)
+    here = directories(place.journals)
+    found = list(all_journals(place.journals, place.journal))
     broken: list[Broken] = []
     ledger = io.StringIO(newline="")
     export.export_csv(export.rows_from_journal(found, hours, broken.append), ledger)
     members = {
         "verify.json": audit.as_json(report) + b"\n",
         "verify.txt": verify_page.page(report).encode(),
-        "inventory.jsonl": b"".join(pack.inventory(found)),
+        "inventory.jsonl": b"".join([*pack.inventory(here), *pack.archived_inventory(archive)]),
         "ledger.csv": ledger.getvalue().encode(),
         pack.KEYS: (place.keys.path / keys.KEYS).read_bytes(),
     }

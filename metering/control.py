@@ -49,6 +49,14 @@ class Difference(NamedTuple):
     right: int
 
     @property
+    def hour(self) -> int:
+        """The hour that it is in (since 1970, UTC); 0: in none."""
+        match self.where:
+            case Account(hour) | (hour, _):
+                return hour
+        return 0
+
+    @property
     def size(self) -> int:
         """How far they are apart."""
         return abs(self.left - self.right)

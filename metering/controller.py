@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering import control, epochs, export, families, files, gone, pages
+from metering import control, epochs, export, families, files, gone, ledger, pages
 from metering.archive import Archive
 from metering.control import Counted, Difference, Ledgered
 from metering.export import Row
@@ -74,10 +74,13 @@ class Controller:
         self._keeps = keep
         self._journals: dict[str, _Journal] = {}
 
-    async def look(self, store: Store) -> list[Difference]:
-        """All differences now. Raises StoreUnavailable, PageError, ArchiveError, OSError."""
+    async def look(self, store: Store, from_hour: int = 0) -> list[Difference]:
+        """All differences now; of the ledger, those from this hour on (since 1970, UTC).
+
+        Raises StoreUnavailable, PageError, ArchiveError, OSError.
+        """
         shown = await asyncio.to_thread(shown_by, self._pages)
-        held = {tenant: await store.held(tenant) for tenant in await store.tenants()}
+        held = {tenant: await store.held(tenant, from_hour) for tenant in await store.tenants()}
         epoch, writers = await store.epoch(), await store.writers()
         await asyncio.to_thread(self._read_all, held, shown)
         return [*self._compare(held, epochs.answered(epoch, writers), shown)]
@@ -199,15 +202,18 @@ def ledger_export(tenant: str, held: Held) -> Iterator[Difference]:
     """The ledger against the CSV that is made of it, which is read as finance would read it."""
     text = io.StringIO()
     export.export_csv([Row(tenant, account, tuple(sums)) for account, sums in held.sums.items()], text)
-    rows = csv.DictReader(io.StringIO(text.getvalue()))
-    sums = dict.fromkeys(UNITS, 0)
-    for row in rows:
-        for unit in UNITS:
-            sums[unit] += _pico(row["estimated_usd"]) if unit == "cost_pusd" else int(row[unit])
-    for index, unit in enumerate(UNITS):
-        left = sum(amounts[index] for amounts in held.sums.values())
-        if left != sums[unit]:
-            yield Difference(control.LEDGER_EXPORT, unit, tenant, None, left, sums[unit])
+    read: dict[str, Amounts] = {}
+    for row in csv.DictReader(io.StringIO(text.getvalue())):
+        found = [_pico(row["estimated_usd"]) if unit == "cost_pusd" else int(row[unit]) for unit in UNITS]
+        ledger.add(read.setdefault(row["period_start"], [0] * len(UNITS)), found)
+    hours: dict[int, Amounts] = {}
+    for account, amounts in held.sums.items():
+        ledger.add(hours.setdefault(account.hour, [0] * len(UNITS)), amounts)
+    for hour, sums in sorted(hours.items()):
+        exported = read.get(export.moment_text(hour), [0] * len(UNITS))
+        for unit, left, right in zip(UNITS, sums, exported, strict=True):
+            if left != right:
+                yield Difference(control.LEDGER_EXPORT, unit, tenant, (hour, ""), left, right)
 
 
 def _pico(usd: str) -> int:

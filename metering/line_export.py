@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from metering.chain import Broken, Chained
-from metering.journal import Directory
+from metering.readable import Readable
 from metering.record import Admitted, CallRecord, Checkpoint, Refused, Stop
 from metering.units import NS_PER_HOUR
 
@@ -82,7 +82,7 @@ class LineExport:
         """Of all that was given out so far, hex."""
         return self._sha256.hexdigest()
 
-    def of(self, directories: Iterable[Directory]) -> Iterator[bytes]:
+    def of(self, directories: Iterable[Readable]) -> Iterator[bytes]:
         """The lines of these journals, each with its newline. Raises OSError."""
         for directory in sorted(directories, key=lambda one: one.writer):
             closed = directory.complete  # asked before it is read: a live one may get its `stop` meanwhile

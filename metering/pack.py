@@ -4,7 +4,7 @@
     MANIFEST.note               signs it: a signed note (metering/checkpoint.py) with the origin
                                 weighbridge/pack/<month>; its size is MANIFEST.json's length, its root the SHA-256
     verify.json, verify.txt     the verification of all journals, when the pack was made
-    inventory.jsonl             every file of every journal: name, length, SHA-256
+    inventory.jsonl             every file of every journal, here and in the archive: name, length, SHA-256
     keys.json                   the keys beside the journals
     checkpoints/<writer>.note   the newest note of each journal
     events/<topic>.jsonl        the month's event lines (configuration, prices, exports, …), as in `audit export`
@@ -23,10 +23,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from metering import checkpoint
+from metering.archive import Archive
 from metering.checkpoint import Head, NotANote, Signer
 from metering.findings import Finding, Place, What
 from metering.journal import LOCK, Directory
 from metering.line_export import placed
+from metering.readable import Readable
 from metering.record import Event
 from metering.trust import Trust, Unsigned
 from metering.units import NS_PER_HOUR
@@ -85,7 +87,15 @@ def inventory(directories: Iterable[Directory]) -> Iterator[bytes]:
             yield msgspec.json.encode(told) + b"\n"
 
 
-def events(directories: Iterable[Directory], hours: range) -> dict[str, bytes]:
+def archived_inventory(archive: Archive | None) -> Iterator[bytes]:
+    """The same of what the archive has, by its manifests; names begin with `archive/`. Raises ArchiveError."""
+    for directory in archive.directories() if archive else ():
+        for one in (*(manifest.segment for manifest in directory.manifests), *directory.beside):
+            told = {"bytes": one.bytes, "name": f"archive/{one.path}", "sha256": one.sha256}
+            yield msgspec.json.encode(told) + b"\n"
+
+
+def events(directories: Iterable[Readable], hours: range) -> dict[str, bytes]:
     """The event lines of these hours by topic, in the order of writers and seq. Raises OSError."""
     found: dict[str, list[bytes]] = {}
     for directory in sorted(directories, key=lambda one: one.writer):

@@ -260,9 +260,12 @@ class Store:
         matches = [_MARKS_PATTERN.fullmatch(key) async for key in self._servers.keys("wb:1:{*}:m")]
         return sorted({match[1] for match in matches if match})
 
-    async def held(self, tenant: str) -> Held:
-        """All of one tenant, at one moment. Raises ValueError if something there is no mark, floor or balance."""
-        hours = sorted({hour async for hour in self._tenant_hours(tenant)})
+    async def held(self, tenant: str, from_hour: int = 0) -> Held:
+        """All of one tenant from this hour on (since 1970, UTC), at one moment; hours below it are as below the floor.
+
+        Raises ValueError if something there is no mark, floor or balance.
+        """
+        hours = sorted({hour async for hour in self._tenant_hours(tenant) if hour >= from_hour})
         # An hour that begins between the two looks is asked for too.
         hours += [hours[-1] + 1, hours[-1] + 2] if hours else []
         keys = [_marks_key(tenant), _meta_key(tenant)]
@@ -274,14 +277,15 @@ class Store:
         for hour, balances, writers in zip(hours, sums[::2], sums[1::2], strict=True):
             for field, value in balances.items():
                 account, unit = field_parts(hour, field)
-                by_account.setdefault(account, [0] * len(UNITS))[UNITS.index(unit)] = int(value)
+                if unit in UNITS:  # a later version may keep more
+                    by_account.setdefault(account, [0] * len(UNITS))[UNITS.index(unit)] = int(value)
             for field, value in writers.items():
                 writer, _, unit = field.partition("|")
-                of_writers.setdefault((hour, writer), [0] * len(UNITS))[UNITS.index(unit)] = int(value)
+                if unit in UNITS:
+                    of_writers.setdefault((hour, writer), [0] * len(UNITS))[UNITS.index(unit)] = int(value)
         floor = hour_number(meta["floor"]) if "floor" in meta else 0
-        return Held(
-            {writer: Mark.parse(text) for writer, text in marks.items()}, by_account, of_writers, floor
-        )
+        places = {writer: Mark.parse(text) for writer, text in marks.items()}
+        return Held(places, by_account, of_writers, max(floor, from_hour))
 
     async def _tenant_hours(self, tenant: str) -> AsyncIterator[int]:
         async for key in self._servers.keys(f"wb:1:{{{tenant}}}:h:*"):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 
@@ -22,7 +23,9 @@ from gateway.control_duty import ControlDuty
 from metering.bypass import LOOKS
 from metering.control import Difference
 from metering.controller import Controller
+from metering.ledger import hour_text
 from metering.store import Store
+from metering.units import NS_PER_HOUR
 from tests.support import simulator
 from tests.support.gateway import ROOT, Gateway, eventually, running
 from tests.support.valkey import Valkey
@@ -222,6 +225,23 @@ def test_the_clerk_shows_it_and_what_passed_by(served: Served) -> None:
     seen = metrics(gateway)
     assert seen['weighbridge_backend_unmetered_tokens{backend="inf2-a"}'] == passed > 0
     assert seen['weighbridge_control_difference{pair="journal-ledger",unit="calls"}'] == 3
+
+
+def test_a_difference_of_an_old_hour_stays_shown_while_only_the_newest_are_compared(served: Served) -> None:
+    gateway, _ = served
+    with_calls(gateway)
+    duty = ControlDuty(_resolved(config_load.load(gateway.config_file, {}), gateway))
+    shown = 'weighbridge_control_difference{pair="journal-ledger",unit="calls"}'
+    month_ago = hour_text(time.time_ns() // NS_PER_HOUR - 30 * 24)
+    with Valkey(store_url(gateway)) as valkey:
+        valkey.ask("HINCRBY", f"wb:1:{{acme}}:h:{month_ago}", "web|m1|inf2|calls", "3")
+        for _ in range(3):
+            duty.look()
+            assert metrics(gateway)[shown] == 3
+        (now,) = {key[-10:] for key in valkey.ask("KEYS", "wb:1:{acme}:h:*")} - {month_ago}
+        valkey.ask("HINCRBY", f"wb:1:{{acme}}:h:{now}", "web|m1|inf2|calls", "4")
+    duty.look()
+    assert metrics(gateway)[shown] == 7
 
 
 def test_what_dead_writers_said_is_kept(served: Served) -> None:

@@ -36,7 +36,7 @@ class Ledger:
     async def tenants(self) -> list[str]:
         return [TENANT]
 
-    async def held(self, _tenant: str) -> Held:
+    async def held(self, _tenant: str, _from_hour: int = 0) -> Held:
         by_writer = {(account.hour, WRITER): amounts for account, amounts in self._sums.items()}
         return Held({WRITER: self._at}, self._sums, by_writer, 0)
 

@@ -16,11 +16,13 @@ from metering.checkpoint import Head
 from metering.findings import Verdict, What
 from metering.journal import directories
 from metering.line_export import MANIFEST_SUFFIX
+from metering.objects import LocalObjects
 from metering.pack import NotAPack, Pack
+from metering.trimming import Trimmer
 from metering.trust import Trust
 from metering.units import NS_PER_HOUR
 from metering.verdict import Report
-from tests.support import journals, signed
+from tests.support import archives, journals, signed
 from tests.support.journals import AT_NS, WRITER
 from tests.support.signed import END_NOTE, signer
 
@@ -305,3 +307,63 @@ def test_a_month_is_its_hours() -> None:
     assert len(pack_command.parse_month("2028-02")) == 29 * 24
     assert pack_command.parse_month("2026-01").start == AT_NS // NS_PER_HOUR
     assert pack_command.parse_month("2025-12").stop == pack_command.parse_month("2026-01").start
+
+
+@pytest.fixture
+def archived(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A state directory of which the archive alone has one journal, and the front of the other; its configuration."""
+    our_own(tmp_path / "state")
+    place = archives.Place(tmp_path / "state", LocalObjects(tmp_path / "archive"))
+    for directory in directories(place.journals):
+        archives.seal_all(directory)
+        archives.make_facts(place.maker, directory)
+    archiver = place.archiver()
+    both = directories(place.journals)
+    for directory in both:
+        archiver.archive(directory)
+    trimmer = Trimmer(place.archive, archiver, place.maker)
+    trimmer.trim(both, 1 << 60, {directory.writer for directory in both})
+    assert both[0].starts_after > 0
+    shutil.rmtree(both[1].path)
+    config = tmp_path / "place.yaml"
+    config.write_text(
+        json.dumps({"state_dir": str(tmp_path / "state"), "journal": {"archive": str(tmp_path / "archive")}})
+    )
+    return config
+
+
+def test_what_is_in_the_archive_alone_is_packed_and_exported_too(
+    tmp_path: pathlib.Path, archived: pathlib.Path
+) -> None:
+    our_own(tmp_path / "whole" / "state")
+    month = ["--month", "2026-01"]
+    period = ["--from", "2026-01-01", "--to", "2026-02-01"]
+    for place, flags in (
+        ("here", ["--state-dir", str(tmp_path / "whole" / "state")]),
+        ("there", ["-c", str(archived)]),
+    ):
+        out = tmp_path / f"{place}.tar"
+        assert cli.main(["audit", "pack", *month, *flags, "--out", str(out)]) == 0
+        assert cli.main(["audit", "export", *period, *flags, "--out", str(out) + ".lines"]) == 0
+    with tarfile.open(tmp_path / "here.tar") as here, tarfile.open(tmp_path / "there.tar") as there:
+        for name in ("ledger.csv", "events/config.jsonl"):
+            assert there.extractfile(name).read() == here.extractfile(name).read()  # type: ignore[union-attr]
+        inventory = there.extractfile("inventory.jsonl").read()  # type: ignore[union-attr]
+        assert json.loads(there.extractfile("verify.json").read())["verdict"] == "whole"  # type: ignore[union-attr]
+    assert b'"archive/journal/' in inventory
+    assert (tmp_path / "there.tar.lines").read_bytes() == (tmp_path / "here.tar.lines").read_bytes()
+    here, there = (
+        json.loads((tmp_path / f"{place}.tar.lines.manifest.json").read_bytes())["writers"]
+        for place in ("here", "there")
+    )
+    assert there == here
+
+
+def test_what_is_in_an_archive_that_is_not_named_is_missed(
+    tmp_path: pathlib.Path, archived: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--state-dir", str(tmp_path / "state"), "--out", str(tmp_path / "o")]
+    assert cli.main(["audit", "pack", "--month", "2026-01", *flags]) == 1
+    assert cli.main(["audit", "export", "--from", "2026-01-01", "--to", "2026-02-01", *flags]) == 1
+    assert capsys.readouterr().err.count("name journal.archive") == 2
+    assert not (tmp_path / "o").exists()
