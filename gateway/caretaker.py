@@ -140,7 +140,7 @@ class Caretaker:
         try:
             self.tidy()
         except OSError as error:  # a full disk: the next round tries again
-            log(logger, logging.ERROR, "dead journals cannot be closed", error=error.strerror)
+            log(logger, logging.ERROR, "dead journals cannot be closed", error=str(error))
 
     async def _is_due(self) -> bool:
         """Has the store a new connection, or a new epoch? In between, see whether others have made tenants ready."""
@@ -169,7 +169,7 @@ class Caretaker:
         except StoreUnavailable as error:
             self._unavailable(error)
         except OSError as error:
-            log(logger, logging.ERROR, "dead journals cannot be read", error=error.strerror)
+            log(logger, logging.ERROR, "dead journals cannot be read", error=str(error))
         else:
             self._folded = connection
 

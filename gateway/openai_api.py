@@ -285,7 +285,7 @@ def behind() -> GatewayError:
 
 def no_room() -> GatewayError:
     """What a client is told when the journal takes no more calls."""
-    return errors.JournalFull("the journal has no room for another call", retry_after_s=30)
+    return errors.JournalFull("the journal can take no further call", retry_after_s=30)
 
 
 def nobody(plan: routing.Plan) -> GatewayError:

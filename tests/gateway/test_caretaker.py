@@ -7,6 +7,7 @@ import pytest
 
 from gateway import caretaker
 from gateway.caretaker import Caretaker
+from gateway.logs import FACTS
 from metering.journal import Directory
 from metering.store import StoreUnavailable
 from tests.support import journals, signing
@@ -75,3 +76,19 @@ def test_a_poke_just_as_the_wait_gives_up_is_heard(
         eventually(lambda: directory.closed_by_salvage, within_s=caretaker.ROUND_S / 3)
     finally:
         keeper.close(5)
+
+
+def test_a_key_that_is_gone_is_named(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    keys = signing.keys(tmp_path)
+    (private,) = keys.path.glob("*.pem")
+    private.unlink()
+    makes = [journals.start(), journals.admitted(f"{journals.WRITER}-1")]
+    journals.write_directory(tmp_path / "journal", makes)
+    keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store", keys)
+    keeper.start()
+    try:
+        eventually(lambda: "dead journals cannot be closed" in caplog.text)
+    finally:
+        keeper.close(5)
+    told = [getattr(one, FACTS) for one in caplog.records if one.message == "dead journals cannot be closed"]
+    assert str(private) in told[0]["error"]
