@@ -1,6 +1,7 @@
 """What all commands share: exit statuses, messages on stderr, where the data is."""
 
 import argparse
+import errno
 import os
 import pathlib
 import re
@@ -20,6 +21,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2  # argparse's own for wrong flags, and ours for a wrong configuration
 EXIT_TAKEN = 3  # a port, a lock or a directory
 EXIT_INCOMPLETE = 4  # `audit verify`: nothing contradicts, and something is not here
+
+_ONLY_READ = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -96,7 +99,8 @@ def signing_key(where: Place, command: str) -> SigningKey:
 
 def _untold(where: Place, error: OSError) -> CommandError:
     reason = error.strerror or str(error)
-    return CommandError(f"nothing was done, since {where.journals} cannot tell of it: {reason}")
+    hint = "; of data that may only be read, name a copy" if error.errno in _ONLY_READ else ""
+    return CommandError(f"nothing was done, since {where.journals} cannot tell of it: {reason}{hint}")
 
 
 def flags(args: argparse.Namespace) -> Flags:

@@ -518,3 +518,14 @@ def test_tail_of_a_kind_that_there_is_not(tmp_path: pathlib.Path, capsys: pytest
     (tmp_path / "journal").mkdir()
     assert cli.main(["audit", "tail", "--kind", "calls", "--state-dir", str(tmp_path)]) == 2
     assert "--kind calls: no line is of it; the kinds are admitted, call," in capsys.readouterr().err
+
+
+def test_of_data_that_may_only_be_read_a_copy_is_asked_for(
+    journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def only_read(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Journal, "create", only_read)
+    assert cli.main(["export", *PERIOD]) == 1
+    assert "Read-only file system; of data that may only be read, name a copy\n" in capsys.readouterr().err
