@@ -142,7 +142,7 @@ def read_anchors(path: pathlib.Path) -> list[Anchor]:
 def _anchors_of(file: pathlib.Path) -> list[Anchor]:
     """A note; or those of a log's lines, whatever else is in it."""
     data = file.read_bytes()
-    found = []
+    found, logs = [], False
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.startswith(b"{"):
             continue
@@ -150,8 +150,11 @@ def _anchors_of(file: pathlib.Path) -> list[Anchor]:
             logged = msgspec.json.decode(line, type=_Logged)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # a line of somebody else's, or one that was cut off
+        logs = True
         if logged.event == checkpoint.LOGGED_AS:
             found.append(anchor(logged.note.encode(), f"{file}:{number}"))
+    if logs and not found:
+        raise VerifyError(f"there is no anchor in {file}: the log has no line `{checkpoint.LOGGED_AS}` yet")
     return found or [anchor(data, str(file))]
 
 

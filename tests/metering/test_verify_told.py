@@ -92,6 +92,9 @@ def test_anchors_are_read_from_a_log(tmp_path: pathlib.Path) -> None:
     (anchor,) = verify.read_anchors(log)
     assert anchor == (checkpoint.parse(early), f"{log}:4")
     log.write_text('{"event":"ready"}\n', encoding="utf-8")
+    with pytest.raises(VerifyError, match="the log has no line `journal checkpoint` yet"):
+        verify.read_anchors(log)
+    log.write_text("Starting.\n", encoding="utf-8")
     with pytest.raises(VerifyError, match="is no anchor"):
         verify.read_anchors(log)
 
