@@ -44,6 +44,9 @@ class Trimmer:
         self._archive = archive
         self._archiver = archiver
         self._maker = maker
+        self._open: dict[
+            str, tuple[int, int]
+        ] = {}  # writer → its front, and up to where its records were looked for
 
     def trim(self, directories: Iterable[Directory], free_bytes: int, counted: Collection[str]) -> int:
         """Free as many bytes of these directories, or as many as can be. returns: how many it freed.
@@ -86,7 +89,7 @@ class Trimmer:
         found = self._archive.manifest(writer, front.first_seq)
         if found is None:
             raise ArchiveError(f"{manifest_path(writer, front.first_seq)} is gone from the archive")
-        if not found.lines or _may_be_open(front.directory, front.first_seq, found.last_seq):
+        if not found.lines or self._may_be_open(front.directory, front.first_seq, found.last_seq):
             return False
         if self._archive.fetch(found.segment) != front.path.read_bytes():
             raise ArchiveError(f"{found.segment.path} in the archive is not what {front.path} is")
@@ -109,16 +112,28 @@ class Trimmer:
                 path.unlink()
                 self._maker.remove(facts.name(directory.writer, first_seq))
 
+    def _may_be_open(self, directory: Directory, first_seq: int, last_seq: int) -> bool:
+        """May a call that was admitted in these lines have no durable record yet? None was open before them."""
+        if directory.complete:
+            return False
+        # What is not sealed may still be lost by a power cut.
+        plain = (first for first, path in directory.segment_paths() if not is_sealed(path))
+        looked = first_seq, next(plain, first_seq)
+        if self._open.get(directory.writer) == looked:  # nothing was sealed since
+            return True
+        is_open = _is_open(directory, first_seq, last_seq, looked[1])
+        if is_open:
+            self._open[directory.writer] = looked
+        else:
+            self._open.pop(directory.writer, None)
+        return is_open
 
-def _may_be_open(directory: Directory, first_seq: int, last_seq: int) -> bool:
-    """May a call that was admitted in these lines have no durable record yet? None was open before them."""
-    if directory.complete:
-        return False
-    # What is not sealed may still be lost by a power cut.
-    grows_from = next((first for first, path in directory.segment_paths() if not is_sealed(path)), first_seq)
+
+def _is_open(directory: Directory, first_seq: int, last_seq: int, before_seq: int) -> bool:
+    """Has a call that was admitted in first_seq to last_seq no record below `before_seq`?"""
     open_calls: set[str] = set()
     for line, seq, _ in directory.records(first_seq - 1):
-        if seq >= grows_from:
+        if seq >= before_seq:
             break
         if isinstance(line, Admitted) and seq <= last_seq:
             open_calls.add(line.call_id)

@@ -146,6 +146,7 @@ def test_the_admission_of_a_call_without_a_record_stays(place: Place, ended: boo
     keeper = trimmer(place, directory)
     keeper.trim([directory], EVERYTHING, set())
     assert directory.segment_paths()[0][0] == begins
+    assert keeper.trim([directory], EVERYTHING, set()) == 0
     (closed,) = salvage_dead(place.journals)
     assert closed.lost == (not ended)
 
