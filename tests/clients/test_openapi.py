@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -32,9 +33,11 @@ def test_no_request_gets_an_answer_that_the_document_does_not_have(
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 0, run.stdout[-8_000:] + run.stderr
     _, page = scene.gateway.get("/openapi.json", scene.gateway.keys["acme"])
-    operations = sum(len(methods.keys() & METHODS) for methods in json.loads(page)["paths"].values())
+    paths = json.loads(page)["paths"]
+    del paths["/openapi.json"]  # schemathesis does not ask where it got the document from
+    operations = sum(len(methods.keys() & METHODS) for methods in paths.values())
     assert operations >= 25
-    assert f"Selected: {operations}/{operations}" in run.stdout
+    assert re.findall(r"Selected: \S+", run.stdout) == [f"Selected: {operations}/{operations}"]
     assert len(scene.gateway.lines("call")) > before
     log = scene.gateway.log.read_text()
     assert "fault" not in log, log[-2_000:]
