@@ -19,6 +19,8 @@ REPORTS = {
     "k_access": (115,),
 }
 
+"""By the file of their tests. Reports 26, 27 and 32 of kind c are of budgets, which there are none of yet."""
+
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_every_report_has_a_test(kind: str) -> None:
