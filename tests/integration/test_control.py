@@ -120,12 +120,12 @@ def test_nothing_differs_while_calls_go_on_and_a_worker_is_killed(served: Served
             nonlocal killed
             assert look(gateway) == []
             calls = len(gateway.lines("call"))
-            if calls > 20 and not killed:
+            if calls > 10 and not killed:
                 killed = True
                 os.kill(gateway.lines("start")[0]["pid"], signal.SIGKILL)
-            return calls > 60
+            return calls > 30
 
-        eventually(looked_at_enough, within_s=60)
+        eventually(looked_at_enough, within_s=90)
     finally:
         stop.set()
         for thread in threads:
