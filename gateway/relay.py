@@ -318,9 +318,7 @@ class _Listener:
 
     def connected(self) -> None:
         relay, event = self._relay, machine.Connected(self._number)
-        if (
-            relay._busy
-        ):  # mostly: told from within `_connect`; there is nothing to do on it, so it need not wait
+        if relay._busy:  # mostly: it is told from within `_connect`, and there is nothing to do on it
             relay.call.handle(event, relay._services.clock())
         else:
             relay.feed(event)

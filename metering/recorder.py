@@ -7,11 +7,11 @@
 A line is made at the flush, so what a call's end depends on (is its client still there?) is
 decided then and not before. Between the first append and the release there is no thread and
 no await, unless the disk is slow: from a write on that took SLOW_WRITE_NS, or a sync that is not
-done after SLOW_SYNC_S, a thread writes, so that the loop goes on with all else, until pace.QUICK_WRITES in
-a row were quick again. Turns then
-are longer, and still one at a time. What makes lines durable runs in a thread, later;
-`synced_seq` says up to where. With `fsync: always` a thread writes each turn and syncs it, and only
-then those who wait are let go; what comes meanwhile is the next turn: one sync for all of it.
+done after SLOW_SYNC_S, a thread writes, so that the loop goes on with all else, until QUICK_WRITES in
+a row were quick again (metering/pace.py). Turns then are longer, and still one at a time. What makes
+lines durable runs in a thread, later; `synced_seq` says up to where. With `fsync: always` a thread
+writes each turn and syncs it, and only then those who wait are let go; what comes meanwhile is the
+next turn: one sync for all of it.
 
 What has been written is signed by a `checkpoint` line, the first one of its turn: after CHECKPOINT_LINES,
 at each tick, before a segment ends (it is then the segment's last line), and before the `stop`.
@@ -280,7 +280,7 @@ class Recorder:
                 self._end_full(turn, error)
                 return
             except OSError as error:
-                self._fail_turn(turn, error)
+                self._die(error, turn)
                 return
             self._pace.wrote(took_ns)
         self._end_turn(turn)
@@ -334,7 +334,7 @@ class Recorder:
                 self._loop.call_soon(self._flush)
             return
         if isinstance(error, OSError):
-            self._fail_turn(turn, error)
+            self._die(error, turn)
             return
         assert error is None, error
         self._pace.wrote(done.result())
@@ -365,13 +365,6 @@ class Recorder:
             else:
                 self._schedule_sync()
 
-    def _fail_turn(self, turn: Turn, error: OSError) -> None:
-        if self.dead is None:
-            self._end(error, turn)
-            self._call(self._on_dead, error)
-        else:
-            self._end(self.dead, turn)
-
     # A full disk
 
     def _end_full(self, turn: Turn, error: DiskFull) -> None:
@@ -382,7 +375,7 @@ class Recorder:
             if turn.data:
                 self._write_into_ballast(turn, error)
         except OSError as fatal:
-            self._fail_turn(turn, fatal)
+            self._die(fatal, turn)
         else:
             self._end_turn(turn)
 
@@ -435,9 +428,11 @@ class Recorder:
     def _report(self, message: str, error: Exception) -> None:
         self._loop.call_exception_handler({"message": f"recorder: {message}", "exception": error})
 
-    def _die(self, error: OSError) -> None:
-        if self.dead is None:
-            self._end(error)
+    def _die(self, error: OSError, turn: Turn | None = None) -> None:
+        """A write or a sync has failed; the first failure is the one that is told. turn: as for `_end`."""
+        first = self.dead is None
+        self._end(self.dead or error, turn)
+        if first:
             self._call(self._on_dead, error)
 
     def _end(self, error: OSError, turn: Turn | None = None) -> None:

@@ -132,25 +132,38 @@ def _host_and_port(scheme: str, host: str) -> tuple[str, int]:
     return parts.hostname, parts.port or 6379
 
 
-class _Single:
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
+class _Client:
+    """What one server and a Cluster have in common."""
+
+    _redis: Redis | RedisCluster
+
+    def __init__(self) -> None:
         self.connections = 0
-        self._redis: Redis = Redis.from_url(
-            url, max_connections=1, redis_connect_func=self._connected, **options
-        )
 
     async def _connected(self, connection: AbstractConnection) -> None:
         await connection.on_connect()
         self.connections += 1
 
-    async def ask(self, commands: Sequence[Command]) -> list[Any]:
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
+        """The client's replies, errors in their places. Raises _ERRORS."""
         if not commands:
             return []
         pipeline = self._redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
+        return list(await pipeline.execute(raise_on_error=False))
+
+
+class _Single(_Client):
+    _redis: Redis
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._redis = Redis.from_url(url, max_connections=1, redis_connect_func=self._connected, **options)
+
+    async def ask(self, commands: Sequence[Command]) -> list[Any]:
         try:
-            return list(map(_reply, await pipeline.execute(raise_on_error=False)))
+            return list(map(_reply, await self._send(commands)))
         except _ERRORS as error:
             raise StoreUnavailable(_reason(error)) from error
 
@@ -168,13 +181,15 @@ class _Single:
         await self._redis.aclose()
 
 
-class _Cluster:
+class _Cluster(_Client):
+    _redis: RedisCluster
+
     def __init__(self, url: str, seeds: Sequence[tuple[str, int]], options: dict[str, Any]) -> None:
         known: dict[str, Any] = dict(parse_url(url))
         tls = known.pop("connection_class", None) is SSLConnection
         for name in ("host", "port"):
             known.pop(name, None)
-        self.connections = 0
+        super().__init__()
         try:
             self._redis = RedisCluster(
                 startup_nodes=[ClusterNode(host, port) for host, port in seeds],
@@ -187,18 +202,9 @@ class _Cluster:
         # Every node that the seeds name is made with these.
         self._redis.get_connection_kwargs()["redis_connect_func"] = self._connected
 
-    async def _connected(self, connection: AbstractConnection) -> None:
-        await connection.on_connect()
-        self.connections += 1
-
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        if not commands:
-            return []
-        pipeline = self._redis.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
         try:
-            replies = await pipeline.execute(raise_on_error=False)
+            replies = await self._send(commands)
         except _ERRORS as error:
             await self._forget_places()
             raise StoreUnavailable(_reason(error)) from error

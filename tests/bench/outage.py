@@ -21,9 +21,9 @@ import sys
 import time
 
 from tests.bench import ours, proc, soak, targets
-from tests.bench.cache import ROOT, build
+from tests.bench.cache import ROOT
 from tests.bench.mixed import Mixed
-from tests.bench.process import BenchError, prepare
+from tests.bench.process import BenchError
 from tests.bench.samples import OURS
 from tests.bench.soak import Finding
 from tests.bench.targets import Target
@@ -43,16 +43,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     minutes = parser.parse_args().minutes
-    try:
-        prepare()
-        build()
-        findings = asyncio.run(outage(minutes * 60))
-    except BenchError as error:
-        print(f"outage: {error}", file=sys.stderr)
-        return 1
-    for finding in findings:
-        print(f"{'ok  ' if finding.holds else 'FAIL'} {finding.what}: {finding.figures}")
-    return 0 if all(finding.holds for finding in findings) else 1
+    return soak.judge("outage", outage(minutes * 60))
 
 
 async def outage(seconds: float) -> list[Finding]:

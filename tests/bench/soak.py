@@ -20,6 +20,7 @@ import json
 import pathlib
 import sys
 import time
+from collections.abc import Coroutine
 from typing import NamedTuple
 
 from tests.bench import ours, proc, targets, trend
@@ -65,12 +66,18 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=60.0)
     minutes = parser.parse_args().minutes
+    return judge("soak", soak(minutes * 60))
+
+
+def judge(name: str, played: Coroutine[None, None, list[Finding]]) -> int:
+    """Play it and say what was found. returns: the exit status."""
     try:
         prepare()
         build()
-        findings = asyncio.run(soak(minutes * 60))
+        findings = asyncio.run(played)
     except BenchError as error:
-        print(f"soak: {error}", file=sys.stderr)
+        played.close()
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     for finding in findings:
         print(f"{'ok  ' if finding.holds else 'FAIL'} {finding.what}: {finding.figures}")
