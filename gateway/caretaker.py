@@ -18,12 +18,14 @@ from collections.abc import Collection
 
 from metering import gone, journal
 from metering.anchors import StoredAnchors, log_checkpoint
+from metering.archive import Archive
 from metering.chain import Broken
 from metering.endnotes import Ends
 from metering.keys import Keys
 from metering.ledger import hour_text
 from metering.logs import log
 from metering.notary import SigningKey
+from metering.objects import ArchiveError
 from metering.retention import NS_PER_DAY
 from metering.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR
@@ -31,6 +33,8 @@ from metering.upkeep import Upkeep
 
 ROUND_S = 30.0
 PING_S = 1.0
+ARCHIVE_RETRY_S = 300.0
+"""How long an archive that could not give what was asked for is left alone: it may take a minute to say so."""
 
 logger = logging.getLogger("weighbridge.caretaker")
 
@@ -39,7 +43,8 @@ class Caretaker:
     """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory.
 
     tenants: of the configuration; those of the journals are looked after as well. host: named with each writer.
-    retention_days: how long journals are kept, and so the ledger's hours; None: for ever.
+    retention_days: how long journals are kept, and so the ledger's hours; None: for ever. archive: where the fronts of
+    journals may be.
     """
 
     def __init__(
@@ -51,12 +56,15 @@ class Caretaker:
         tenants: Collection[str] = (),
         host: str = "",
         retention_days: int | None = None,
+        archive: Archive | None = None,
     ) -> None:
         """Raises ValueError if the store can't be at `redis_url`. keys: with one to sign with."""
         self._journals = state_dir / "journal"
         self._keys = keys
         self._ends = Ends(self._journals)
         self._pages = state_dir / "pages"
+        self._archive = archive
+        self._archive_due_s = 0.0  # when it may be asked
         self._store = Store(redis_url)
         self._retention_days = retention_days
         floor = None if retention_days is None else functools.partial(_floor, retention_days)
@@ -72,8 +80,12 @@ class Caretaker:
     def tidy(self) -> None:
         """Close directories of dead writers, sign their ends, and take what they counted into the gone page.
 
-        To be called once before the first worker starts; from `start` on the thread does it. Raises OSError.
+        To be called once before the first worker starts, which does not wait for the archive; from `start` on the
+        thread does it. Raises OSError.
         """
+        self._tidy(None)
+
+    def _tidy(self, archive: Archive | None) -> None:
         for salvaged in journal.salvage_dead(self._journals):
             log(
                 logger,
@@ -88,7 +100,12 @@ class Caretaker:
                 log(logger, logging.ERROR, "journal not signed", reason=str(signed))
             else:
                 log_checkpoint(signed)
-        gone.retire(self._pages, self._journals)
+        try:
+            gone.retire(self._pages, self._journals, archive)
+        except ArchiveError as error:
+            if archive is not None:
+                self._archive_due_s = time.monotonic() + ARCHIVE_RETRY_S
+                log(logger, logging.ERROR, "dead writers not counted yet", reason=str(error))
 
     def _key(self) -> SigningKey:
         return self._keys.signing_key(self._keys.load())
@@ -138,7 +155,7 @@ class Caretaker:
 
     def _tidy_if_possible(self) -> None:
         try:
-            self.tidy()
+            self._tidy(self._archive if time.monotonic() >= self._archive_due_s else None)
         except OSError as error:  # a full disk: the next round tries again
             log(logger, logging.ERROR, "dead journals cannot be closed", error=str(error))
 

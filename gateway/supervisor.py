@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from gateway import logs
+from gateway.archives import archive_of
 from gateway.caretaker import Caretaker
 from gateway.config import Config, Redis, host_and_port, to_json, with_digests
 from gateway.config_load import redis_url
@@ -109,7 +110,13 @@ def _run(
         raise StartError(f"no key to sign the journal with: {_reason(error)}", code=EXIT_FAILED) from error
     tenants = [tenant.name for tenant in config.tenants]
     caretaker = Caretaker(
-        state_dir, url, keys, tenants=tenants, host=socket.gethostname(), retention_days=config.retention_days
+        state_dir,
+        url,
+        keys,
+        tenants=tenants,
+        host=socket.gethostname(),
+        retention_days=config.retention_days,
+        archive=archive_of(config.journal),
     )
     resolved = to_json(msgspec.structs.replace(config, redis=Redis(url=url)))
     mirror_fd = None

@@ -29,16 +29,16 @@ def test_counters_never_fall_and_end_as_the_journals(seed: int) -> None:
     simulate(seed)
 
 
-def page_without_its_tail(pages_dir: pathlib.Path, directory: Directory) -> Totals:
+def page_without_its_tail(pages_dir: pathlib.Path, directory: Directory, _archive: object) -> Totals:
     try:
         return families.counters(pages.read(pages.path_of(pages_dir, directory.writer)).totals)
     except (FileNotFoundError, pages.PageError):
-        return gone._fold(directory)
+        return gone._fold(directory, None)
 
 
-def tail_from_the_wrong_line(pages_dir: pathlib.Path, directory: Directory) -> Totals:
+def tail_from_the_wrong_line(pages_dir: pathlib.Path, directory: Directory, _archive: object) -> Totals:
     """Counts the page's last line again."""
-    totals = page_without_its_tail(pages_dir, directory)
+    totals = page_without_its_tail(pages_dir, directory, None)
     try:
         seq = pages.read(pages.path_of(pages_dir, directory.writer)).seq
     except (FileNotFoundError, pages.PageError):

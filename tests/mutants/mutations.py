@@ -53,7 +53,7 @@ def dead_not_folded() -> None:
 
 def dead_not_counted() -> None:
     """A dead worker's counters go with its page."""
-    gone.counted = lambda _pages_dir, _directory: {}
+    gone.counted = lambda *_: {}
 
 
 def dead_folded_once() -> None:
