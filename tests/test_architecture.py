@@ -90,6 +90,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.chain",
     "metering.clocks",
     "metering.checkpoint",
+    "metering.close_row",
     "metering.control",
     "metering.epochs",
     "metering.events",
@@ -125,7 +126,7 @@ IMPURE_IMPORTS = {
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
     "cryptography": {"metering.checkpoint", "metering.keys"},
-    "duckdb": {"metering.facts"},
+    "duckdb": {"metering.close_files", "metering.facts"},
     "hiredis": set(),
     "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},
     "obstore": {"metering.objects"},
