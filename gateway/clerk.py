@@ -20,6 +20,7 @@ from types import FrameType
 
 from gateway import config as cfg
 from gateway import logs
+from gateway.archives import archive_of
 from gateway.config import Config
 from gateway.control_duty import ControlDuty
 from gateway.duties import Clerk, Duty, Task
@@ -36,7 +37,7 @@ NICENESS = 10
 def duties(config: Config) -> list[Duty]:
     """What the clerk sees to, in the order of a round."""
     control = ControlDuty(config)
-    verification = VerifyDuty(pathlib.Path(config.state_dir))
+    verification = VerifyDuty(pathlib.Path(config.state_dir), archive=archive_of(config.journal))
     return [
         *Keeping(config).duties(),
         Duty("control", lambda: [Task("look", control.look_if_due)]),

@@ -2,27 +2,36 @@
 
     <state_dir>/verify.wanted     somebody asks; gone once it has begun
     <state_dir>/verify.json       how the last one ended: what /audit/v1/verify shows
+    <state_dir>/verify-archive.json   how far the fronts that were trimmed here have been read in the archive
 
-It is what `audit verify` does with the keys beside the journals. In a thread of its own: it reads all there is, and
-the clerk's other duties do not wait for it.
+It is what `audit verify` does with the keys beside the journals; of what the archive alone has, so much at a time
+(metering/fronts.py). In a thread of its own: it reads all there is, and the clerk's other duties do not wait for it.
 """
 
 import logging
 import pathlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from metering import files, verify
-from metering.findings import Finding, Verdict, What
+from metering.archive import Archive
+from metering.findings import Finding, Verdict, What, worst
+from metering.fronts import Fronts, Look
+from metering.journal import directories
+from metering.keyring import Key
 from metering.logs import log
+from metering.trust import Trust
 from metering.units import NS_PER_HOUR
 from metering.verdict import Keys, Report
 
 WANTED = "verify.wanted"
 RESULT = "verify.json"
+FRONTS = "verify-archive.json"
+FRONTS_BYTES_MAX = 4 * 1024 * 1024 * 1024
+"""Of sealed segments, fetched from the archive at a time."""
 INTERVAL_NS = 24 * NS_PER_HOUR
 FINDINGS_MAX = 200
 
@@ -32,9 +41,11 @@ logger = logging.getLogger("weighbridge.clerk")
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """How a verification ended. live: journals that were being written, which are never whole.
 
+    archived: what was read in the archive, its findings left out; None: no archive is named.
     findings: FINDINGS_MAX at most, those of a journal that is being written left out.
     """
 
+    archived: Look | None = None
     at_ns: int
     began_ns: int
     calls: int
@@ -50,10 +61,16 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyDuty:
-    """clock: wall clock in nanoseconds since 1970 (UTC)."""
+    """archive: None: there is none. clock: wall clock in nanoseconds since 1970 (UTC)."""
 
-    def __init__(self, state_dir: pathlib.Path, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        state_dir: pathlib.Path,
+        clock: Callable[[], int] = time.time_ns,
+        archive: Archive | None = None,
+    ) -> None:
         self._state_dir = state_dir
+        self._archive = archive
         self._clock = clock
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -92,8 +109,10 @@ class VerifyDuty:
 
     def _verify(self) -> None:
         began_ns = self._clock()
-        report = verify.verify(verify.find([self._state_dir]), (), ())
-        found = summed(report, began_ns, self._clock())
+        places = verify.find([self._state_dir])
+        report = verify.verify(places, (), ())
+        archived = None if self._archive is None else self._look(self._archive, places.keys)
+        found = summed(report, began_ns, self._clock(), archived)
         files.put(self._state_dir / RESULT, msgspec.json.encode(found, order="sorted") + b"\n", mode=0o644)
         level = logging.ERROR if found.verdict is Verdict.TAMPERED else logging.INFO
         log(
@@ -101,18 +120,25 @@ class VerifyDuty:
             lines=found.lines, findings=len(found.findings) + found.findings_left_out,
         )  # fmt: skip
 
+    def _look(self, archive: Archive, keys: Sequence[Key]) -> Look:
+        fronts = Fronts(self._state_dir / FRONTS, archive, Trust(keys) if keys else None)
+        found = directories(self._state_dir / "journal")
+        return fronts.look(found, self._clock(), bytes_max=FRONTS_BYTES_MAX)
 
-def summed(report: Report, began_ns: int, at_ns: int) -> Verification:
-    """What is kept of a report."""
+
+def summed(report: Report, began_ns: int, at_ns: int, archived: Look | None) -> Verification:
+    """What is kept of a report, and of a look at what the archive has of these journals."""
     inspected = [journal.inspected for journal in report.journals]
-    findings = [
-        finding
-        for found in [*(one.findings for one in inspected), report.findings]
-        for finding in found
-        if finding.what is not What.LIVE
-    ]
+    found = [finding for one in inspected for finding in one.findings] + list(report.findings)
+    if archived is not None:
+        # Fronts are looked at there, each in its turn; what is missing there too is found there.
+        found = [finding for finding in found if finding.what is not What.FRONT_MISSING]
+        found += archived.findings
+        archived = msgspec.structs.replace(archived, findings=())
+    findings = [finding for finding in found if finding.what is not What.LIVE]
     left_out = sum(one.findings_left_out for one in inspected)
     return Verification(
+        archived=archived,
         at_ns=at_ns,
         began_ns=began_ns,
         calls=sum(one.calls for one in inspected),
@@ -124,5 +150,5 @@ def summed(report: Report, began_ns: int, at_ns: int) -> Verification:
         lines=sum(one.lines for one in inspected),
         live=sum(any(finding.what is What.LIVE for finding in one.findings) for one in inspected),
         records=sum(one.records for one in inspected),
-        verdict=report.verdict,
+        verdict=worst(finding.what.verdict for finding in found),
     )

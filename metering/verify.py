@@ -30,7 +30,7 @@ from metering.inspection import Inspection
 from metering.journal import WRITER_PATTERN, Directory, directories
 from metering.keyring import Key
 from metering.notebook import Claim
-from metering.objects import ArchiveError
+from metering.objects import ArchiveError, ArchiveUnavailable
 from metering.pack import KEYS, NotAPack, Pack
 from metering.record import Start
 from metering.sources import Source
@@ -189,7 +189,7 @@ def verify(
     archive: has the fronts of journals that were trimmed, and journals that are not here any more; what it says of the
     others is held against them. Anchors must have been read before `places` were found, or what a live writer has
     written since is missed. processes: how many may read at once, a journal each, if it is worth it.
-    Raises VerifyError, OSError.
+    Raises VerifyError, OSError, ArchiveUnavailable: what can't be read now is no finding.
     """
     trust, keys = _trust(given_keys, places.keys)
     claims, findings = verdict.anchor_claims(anchors, trust)
@@ -238,6 +238,8 @@ def _journals(
             claims.setdefault(writer, []).extend(sources.archive_claims(one))
             source = functools.partial(sources.of_archive, one)
             source()
+        except ArchiveUnavailable:
+            raise
         except ArchiveError as error:
             says, place = str(error), Place(f"archive:{writer}")
             amiss.append(
@@ -348,7 +350,7 @@ def _witness(copy: Journal) -> Journal:
 
 
 def inspect(source: Source, trust: Trust | None, claims: Sequence[Claim]) -> Journal:
-    """Read one journal. Raises OSError."""
+    """Read one journal. Raises OSError, ArchiveUnavailable."""
     inspection = Inspection(source.writer, source.path, trust, claims, source.front, lossy=source.lossy)
     if source.front.size:
         says = f"seq 1 to {source.front.size} are in the archive alone, and it was not given, or has not all of them"
@@ -356,6 +358,8 @@ def inspect(source: Source, trust: Trust | None, claims: Sequence[Claim]) -> Jou
     for file in source.files:
         try:
             inspection.read(file.name, file.first_seq, file.blocks)
+        except ArchiveUnavailable:
+            raise
         except ArchiveError as error:
             inspection.find(What.ARCHIVE_DIFFERS, Place(file.name), str(error))
         if file.damaged:
@@ -379,6 +383,8 @@ def _read_salvage(inspection: Inspection, source: Source, data: bytes) -> None:
     try:
         if salvage.is_end(data, chain.walk(source.segments())):
             return
+    except ArchiveUnavailable:
+        raise
     except ArchiveError:
         return  # that was found before
     says = "this is not what closing its directory makes"

@@ -9,10 +9,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.verify_duty import INTERVAL_NS, RESULT, WANTED, VerifyDuty
 from metering import event_journal, events
+from metering.archive import Archive
 from metering.checkpoint import Signer
+from metering.journal import Directory
 from metering.keys import Keys
 from metering.notary import SigningKey
+from metering.objects import ArchiveUnavailable, LocalObjects
+from metering.trimming import Trimmer
 from metering.verify import VerifyError
+from tests.support import signed
+from tests.support.archives import Place, make_facts, seal_all
+from tests.support.journals import WRITER
 
 TOLD = events.forgotten(actor="cli:ann", tenant="acme", key="01234567")
 
@@ -101,3 +108,59 @@ def test_the_key_that_counts_is_the_one_beside_the_journals(tmp_path: pathlib.Pa
     event_journal.tell(tmp_path / "journal", "audit forget", [TOLD], SigningKey(stranger, 0))
     run(VerifyDuty(tmp_path))
     assert result(tmp_path)["verdict"] == "tampered"
+
+
+class Away(LocalObjects):
+    """An archive that is not to be reached."""
+
+    def list(self, prefix: str) -> list:
+        raise ArchiveUnavailable(f"{prefix}: no connection")
+
+
+def trimmed(state_dir: pathlib.Path) -> Archive:
+    """A journal whose front is in this archive alone."""
+    signed.closed(state_dir, per_segment=4)
+    signed.write_keys(state_dir)
+    place = Place(state_dir)
+    directory = Directory(place.journals / WRITER)
+    seal_all(directory)
+    make_facts(place.maker, directory)
+    archiver = place.archiver()
+    archiver.archive(directory)
+    Trimmer(place.archive, archiver, place.maker).trim([directory], 1 << 60, {WRITER})
+    return place.archive
+
+
+def test_what_was_trimmed_here_is_read_in_the_archive(tmp_path: pathlib.Path) -> None:
+    archive = trimmed(tmp_path)
+    run(VerifyDuty(tmp_path, archive=archive))
+    found = result(tmp_path)
+    assert (found["verdict"], found["findings"]) == ("whole", [])
+    assert found["archived"]["lines"] == Directory(tmp_path / "journal" / WRITER).starts_after
+    assert (found["archived"]["fronts"], found["archived"]["unread"]) == (1, "")
+    assert found["archived"]["oldest_ns"] is not None
+
+
+def test_what_was_altered_in_the_archive_is_found(tmp_path: pathlib.Path) -> None:
+    archive = trimmed(tmp_path)
+    (tmp_path / "archive" / "journal" / WRITER / "0000000000000001.jsonl.zst").write_bytes(b"")
+    run(VerifyDuty(tmp_path, archive=archive))
+    found = result(tmp_path)
+    assert (found["verdict"], [one["what"] for one in found["findings"]]) == ("tampered", ["archive_differs"])
+
+
+def test_an_archive_that_is_away_is_said_and_the_rest_is_verified(tmp_path: pathlib.Path) -> None:
+    trimmed(tmp_path)
+    run(VerifyDuty(tmp_path, archive=Archive(Away(tmp_path / "archive"))))
+    found = result(tmp_path)
+    assert (found["verdict"], found["findings"]) == ("whole", [])
+    assert "no connection" in found["archived"]["unread"]
+    assert found["archived"]["oldest_ns"] is None
+
+
+def test_without_an_archive_a_front_is_missing(tmp_path: pathlib.Path) -> None:
+    trimmed(tmp_path)
+    run(VerifyDuty(tmp_path))
+    found = result(tmp_path)
+    assert (found["verdict"], [one["what"] for one in found["findings"]]) == ("incomplete", ["front_missing"])
+    assert found["archived"] is None

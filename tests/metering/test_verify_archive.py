@@ -8,9 +8,10 @@ import pytest
 
 from gateway import anchored, cli
 from metering import merkle, verify
-from metering.archive import manifest_path
+from metering.archive import Archive, manifest_path
 from metering.findings import Verdict, What
 from metering.journal import Directory, salvage_dead
+from metering.objects import ArchiveUnavailable, Objects
 from metering.segments import ARCHIVED
 from metering.verdict import Report
 from metering.verify import VerifyError
@@ -229,3 +230,29 @@ def prove(config: pathlib.Path, call: str, capsys: pytest.CaptureFixture[str]) -
     assert cli.main(["audit", "prove", "--call", call, "-c", str(config)]) == 0
     proof: dict[str, object] = json.loads(capsys.readouterr().out)
     return proof
+
+
+@pytest.mark.parametrize("reached", [0, 1, 3])
+def test_an_archive_that_goes_away_is_no_finding(place: Place, reached: int) -> None:
+    """What cannot be read now was not altered by anybody."""
+    trim(place)
+    objects = LeavingObjects(place.objects, reached)
+    with pytest.raises(ArchiveUnavailable):
+        verify.verify(verify.find([place.journals]), KEYS, [], Archive(objects))
+
+
+class LeavingObjects:
+    """Objects that can't be reached any more after so many were fetched."""
+
+    def __init__(self, objects: Objects, left: int) -> None:
+        self._objects = objects
+        self._left = left
+
+    def list(self, prefix: str) -> list:
+        return self._objects.list(prefix)
+
+    def get(self, path: str) -> bytes | None:
+        self._left -= 1
+        if self._left < 0:
+            raise ArchiveUnavailable(f"{path}: no connection")
+        return self._objects.get(path)
