@@ -16,6 +16,8 @@ TOKENS_PER_MTOK = 1_000_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 NS_PER_HOUR = 3_600 * NS_PER_S
+MICRO_HOURS_PER_HOUR = 1_000_000
+NS_PER_MICRO_HOUR = NS_PER_HOUR // MICRO_HOURS_PER_HOUR
 
 _USD_MAX = 1_000_000_000
 
@@ -29,6 +31,15 @@ def div_half_up(numerator: int, denominator: int) -> int:
     assert numerator >= 0
     assert denominator > 0
     return (2 * numerator + denominator) // (2 * denominator)
+
+
+def micro_hours(from_ns: int, to_ns: int) -> int:
+    """Paid time from one moment to a later one (wall clock, ns since 1970) in micro-hours.
+
+    The grid of micro-hours is fixed, so adjacent spans add up to the whole and a full hour is 1,000,000.
+    """
+    assert from_ns <= to_ns
+    return to_ns // NS_PER_MICRO_HOUR - from_ns // NS_PER_MICRO_HOUR
 
 
 def usd_to(text: str, parts_per_usd: int) -> int:

@@ -85,6 +85,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.sign_ins",
     "gateway.tally",
     "gateway.wire",
+    "metering.allocation",
     "metering.bypass",
     "metering.callbook",
     "metering.chain",

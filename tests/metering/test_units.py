@@ -1,13 +1,22 @@
 """Money as integers: reading it, rounding it, showing it."""
 
 import fractions
+import itertools
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, div_half_up, usd_text, usd_to
+from metering.units import (
+    MICRO_USD_PER_USD,
+    NS_PER_HOUR,
+    PICO_USD_PER_USD,
+    div_half_up,
+    micro_hours,
+    usd_text,
+    usd_to,
+)
 
 
 @given(st.integers(0, 10**40), st.integers(1, 10**20))
@@ -56,3 +65,12 @@ def test_shown_with_12_places() -> None:
     assert usd_text(150_000) == "0.000000150000"
     assert usd_text(-1) == "-0.000000000001"
     assert usd_text(PICO_USD_PER_USD) == "1.000000000000"
+
+
+@given(st.lists(st.integers(0, 10**19), min_size=2), st.integers(0, 500_000))
+def test_micro_hours_of_adjacent_spans_add_up(moments: list[int], hour: int) -> None:
+    moments.sort()
+    pieces = sum(micro_hours(*pair) for pair in itertools.pairwise(moments))
+    assert pieces == micro_hours(moments[0], moments[-1])
+    assert abs(pieces - fractions.Fraction(moments[-1] - moments[0], 3_600_000)) < 1
+    assert micro_hours(hour * NS_PER_HOUR, (hour + 1) * NS_PER_HOUR) == 1_000_000
