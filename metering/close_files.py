@@ -5,7 +5,7 @@ duckdb is imported when the first file is written or read: it takes 0.1 s and mu
 
 import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -48,12 +48,11 @@ def write(rows: Iterable[CloseRow], path: pathlib.Path) -> int:
     return count
 
 
-def read(paths: Sequence[pathlib.Path]) -> Iterator[CloseRow]:
+def read(paths: Iterable[pathlib.Path]) -> Iterator[CloseRow]:
     """The rows of these files, one file after the other; few are in memory at a time. Raises CloseFileError."""
     import duckdb
 
-    if not paths:
-        return
+    path = None
     try:
         with duckdb.connect(config=_config()) as connection:
             names = ", ".join(f'"{name}"' for name in COLUMNS)

@@ -91,6 +91,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.chain",
     "metering.clocks",
     "metering.checkpoint",
+    "metering.close_manifest",
     "metering.close_row",
     "metering.control",
     "metering.epochs",
