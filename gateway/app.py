@@ -32,7 +32,7 @@ from gateway.books import PAGES, Books
 from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
-from gateway.config_load import backend_keys, instances_csv
+from gateway.config_load import backend_keys, instances_csv, price_tables
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
 from gateway.kept import KeptResponses
@@ -302,7 +302,8 @@ class _State:
 
     def __init__(self, config: Config, books: Books) -> None:
         self._models = config.models
-        self._prices = pricing_config.price_book(config, instances_csv())
+        book = pricing_config.price_book(config.prices, (), price_tables())
+        self._prices = pricing_config.price_list(config, book)
         self._books = books
         self._catalog = read_catalog(instances_csv())
         self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
@@ -334,7 +335,9 @@ class _State:
             return
         self._written[model.name, host.backend] = recorder.writer, digest
         recorder.note(functools.partial(_identity_line, host, digest))
-        tariff = self._prices.tariff(host)
+        now_ns = time.time_ns()
+        tariffs = self._prices.schedule(host, now_ns)
+        tariff = tariffs.at(now_ns)
         if isinstance(tariff, Unpriced):
             self._say_unpriced(tariff, host, entry.backend.instance_type)
         self.targets.set(
@@ -347,7 +350,7 @@ class _State:
                 slots=host.slots,
                 max_model_len=host.max_model_len,
                 cold=entry.cold,
-                tariff=tariff,
+                tariffs=tariffs,
             ),
         )
 

@@ -11,6 +11,7 @@ import msgspec
 
 from backends.model import Backend, Hardware, Name, Path, Section, Text
 from backends.sse import EVENT_BYTES_MAX
+from metering.price_book import ON_DEMAND, PurchaseOption
 
 SECONDS_MAX = 7 * 86_400
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
@@ -180,13 +181,17 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PriceEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The operator's price of an instance type, in USD per hour as a decimal string; before the list's."""
+    """The operator's price of an instance type, in USD per hour as a decimal string; before the lists'.
+
+    date: since when it holds, until the next one of the same type, region and purchase option.
+    """
 
     instance_type: Hardware
     usd_per_hour: Text
     date: Text
     source: Text
     region: Text | None = None
+    purchase_option: PurchaseOption = ON_DEMAND
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,9 +13,10 @@ from gateway import config as cfg
 from gateway.config import Config
 from metering import events
 from metering.events import Happening
+from metering.price_book import ON_DEMAND, Priceable
 
 Tree = dict[str, Any]
-Entry = dict[str, str | None]
+Entry = dict[str, Any]
 
 
 class _Model(msgspec.Struct, frozen=True):
@@ -69,12 +70,12 @@ def _prices(canonical: bytes) -> Priced:
     found: dict[tuple[Literal["rate_card", "instance_price"], str], str] = {}
     for model in kept.models:
         for card in model.rate_cards:
-            found["rate_card", f"{model.name}/{card.get('instance_type') or card.get('family')}"] = _json(
-                card
-            )
+            hardware = card.get("instance_type") or card.get("family")
+            found["rate_card", f"{model.name}/{hardware}@{card.get('date')}"] = _json(card)
     for price in kept.prices:
-        place = f"@{price['region']}" if price.get("region") else ""
-        found["instance_price", f"{price.get('instance_type')}{place}"] = _json(price)
+        whole = {"purchase_option": ON_DEMAND} | price  # the first release had no other
+        of = Priceable(str(price.get("instance_type")), price.get("region"), whole["purchase_option"])
+        found["instance_price", f"{of} {price.get('date')}"] = _json(whole)
     return found
 
 

@@ -67,7 +67,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     for index, backend in enumerate(config.backends):
         _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
     _check_models(config, report)
-    _check_once(report, "prices", [(price.instance_type, price.region) for price in config.prices])
+    _check_once(report, "prices", [_price_key(price) for price in config.prices])
     for index, price in enumerate(config.prices):
         _check_price(f"prices[{index}]", price, report)
 
@@ -273,7 +273,7 @@ def _check_models(config: Config, report: Report) -> None:
                 report(here, f"{alias} is taken by {taken[alias]}")
             taken.setdefault(alias, here)
         _check_tiers(path, model, [backend.name for backend in config.backends], report)
-        _check_once(report, f"{path}.rate_cards", [_hardware(card) for card in model.rate_cards])
+        _check_once(report, f"{path}.rate_cards", [(_hardware(card), card.date) for card in model.rate_cards])
         for number, card in enumerate(model.rate_cards):
             _check_card(f"{path}.rate_cards[{number}]", card, report)
 
@@ -306,6 +306,10 @@ def _check_card(path: str, card: CardEntry, report: Report) -> None:
         amount: str | None = getattr(card, key)
         if amount is not None:
             _check_usd(f"{path}.{key}", amount, PICO_USD_PER_USD, report)
+
+
+def _price_key(price: PriceEntry) -> tuple[str | None, ...]:
+    return price.instance_type, price.region, price.purchase_option, price.date
 
 
 def _check_price(path: str, price: PriceEntry, report: Report) -> None:

@@ -3,6 +3,7 @@
 import importlib.resources
 import pathlib
 import re
+import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
@@ -16,6 +17,7 @@ from gateway import config_check, pricing_config
 from gateway.config import LISTEN_DEFAULT, Config, Journal, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
+from gateway.pricing_config import Tables
 
 if TYPE_CHECKING:
     from metering.keys import Keys
@@ -70,7 +72,16 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def instances_csv() -> str:
     """The shipped table of instance types and their list prices, as text."""
-    return (importlib.resources.files("metering") / "data" / "instances.csv").read_text(encoding="utf-8")
+    return _shipped("instances.csv")
+
+
+def price_tables() -> Tables:
+    """The shipped tables of prices."""
+    return Tables(instances_csv(), _shipped("other_prices.csv"))
+
+
+def _shipped(name: str) -> str:
+    return (importlib.resources.files("metering") / "data" / name).read_text(encoding="utf-8")
 
 
 def config_path(flag: str | None, env: Mapping[str, str]) -> pathlib.Path:
@@ -165,10 +176,13 @@ def listen(env: Mapping[str, str], flags: Flags) -> tuple[str, int]:
 def notes(config: Config) -> list[str]:
     """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them,
     and rate cards that price nothing."""
-    table = instances_csv()
-    book = pricing_config.price_book(config, table)
-    catalog = read_catalog(table)
-    found = [*pricing_config.unpriced(config, catalog, book), *pricing_config.idle_cards(config, catalog)]
+    book = pricing_config.price_book(config.prices, (), price_tables())
+    prices = pricing_config.price_list(config, book)
+    catalog = read_catalog(instances_csv())
+    found = [
+        *pricing_config.unpriced(config, catalog, prices, time.time_ns()),
+        *pricing_config.idle_cards(config, catalog),
+    ]
     return [f"note: {note}" for note in found]
 
 

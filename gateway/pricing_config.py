@@ -1,20 +1,39 @@
-"""From the configuration to prices: the price book, and what the configuration leaves unpriced. Pure."""
+"""From the configuration to prices: the price list, and what the configuration leaves unpriced. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from backends import identity
 from backends.catalog import Catalog
 from backends.identity import ModelFacts, Probed
 from gateway.config import CardEntry, Config, Model, PriceEntry
 from gateway.config_shape import did_you_mean
-from metering.pricing import InstancePrice, PriceBook, RateCard, Unpriced, explain, list_prices
+from metering.periods import parse_instant
+from metering.price_book import InstancePrice, PriceBook, shipped_prices
+from metering.pricing import PriceList, RateCard, Unpriced, explain
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 
 
-def price_book(config: Config, instances_csv: str) -> PriceBook:
-    """The configured rate cards; the configured instance prices before those of the shipped table."""
-    cards = [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
-    return PriceBook(cards, map(_price, config.prices), list_prices(instances_csv))
+class Tables(NamedTuple):
+    """The shipped tables of prices (metering/data), as text."""
+
+    instances_csv: str
+    other_prices_csv: str
+
+
+def price_book(prices: Iterable[PriceEntry], imported: Iterable[InstancePrice], shipped: Tables) -> PriceBook:
+    """Of instances: the configured prices before the imported ones, and these before the shipped."""
+    return PriceBook(map(_price, prices), imported, shipped_prices(*shipped))
+
+
+def price_list(config: Config, book: PriceBook) -> PriceList:
+    """The configured rate cards before the prices of instances."""
+    return PriceList(rate_cards(config), book)
+
+
+def rate_cards(config: Config) -> list[RateCard]:
+    """All of them."""
+    return [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
 
 
 def model_facts(model: Model) -> ModelFacts:
@@ -28,13 +47,13 @@ def model_facts(model: Model) -> ModelFacts:
     )
 
 
-def unpriced(config: Config, catalog: Catalog, book: PriceBook) -> Iterator[str]:
-    """For each backend whose calls will have no price: which, and the line that would price it."""
+def unpriced(config: Config, catalog: Catalog, prices: PriceList, at_ns: int) -> Iterator[str]:
+    """For each backend whose calls have no price at this moment: which, and the line that would price it."""
     backends = {backend.name: backend for backend in config.backends}
     for model in config.models:
         for name in dict.fromkeys(name for tier in model.tiers for name in tier.backends):
             backend = backends[name]
-            tariff = book.tariff(identity.host(backend, model_facts(model), catalog, Probed()))
+            tariff = prices.tariff(identity.host(backend, model_facts(model), catalog, Probed()), at_ns)
             if isinstance(tariff, Unpriced):
                 hint = explain(tariff, model=model.name, backend=name, instance_type=backend.instance_type)
                 unknown = backend.instance_type if backend.instance_type not in catalog else None
@@ -80,4 +99,6 @@ def _price(entry: PriceEntry) -> InstancePrice:
         date=entry.date,
         source=entry.source,
         region=entry.region,
+        purchase_option=entry.purchase_option,
+        valid_from_ns=parse_instant(entry.date),
     )

@@ -11,14 +11,14 @@ from backends.errors import BackendError, BackendRejected
 from backends.health import State
 from gateway.errors import BackendsBusy, GatewayError, NoBackend
 from metering import record
-from metering.pricing import Tariff
+from metering.pricing import Schedule
 from metering.record import Host, LeftOut
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A backend as a call sees it: what was known of it when the call was planned.
 
-    tariff: how its calls of this model are priced, or why they are not.
+    tariffs: how its calls of this model are priced, or why they are not.
     cold: no answer has come from it since it started.
     """
 
@@ -29,7 +29,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None
     max_model_len: int | None
     cold: bool
-    tariff: Tariff
+    tariffs: Schedule
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):

@@ -273,7 +273,8 @@ class Tally:
     def _priced(self, slot_ns: int | None) -> Priced | None:
         """The price of an answer, or of a part of one; None: the call was served nothing, and costs nothing."""
         if self.served and self.target is not None:
-            return pricing.price(self.target.tariff, self.usage, slot_ns)
+            tariff = self.target.tariffs.at(self.admitted_ns + self.facts.wall_offset_ns)
+            return pricing.price(tariff, self.usage, slot_ns)
         return None
 
     def _tpot_ns(self) -> int | None:

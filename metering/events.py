@@ -52,7 +52,8 @@ def configured(*, digest: str, before: str | None, changed: Iterable[str]) -> Ha
 def repriced(
     *, what: Literal["rate_card", "instance_price"], of: str, before: str | None, after: str | None
 ) -> Happening:
-    """A price of the configuration changed. of: what it prices; before, after: the entry as JSON; None: none."""
+    """A price of the configuration changed. of: what it prices, and since when; before, after: the entry as JSON;
+    None: none."""
     return _happening("prices", what=what, of=of, before=before, after=after)
 
 

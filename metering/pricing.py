@@ -8,17 +8,18 @@ picodollars per 1M tokens. `derived` is what the hardware cost for the time that
 its slots: 1 µ$/h × 1 ns = 10⁶ ÷ (3.6 × 10¹²) picodollars. What cannot be priced has a reason, never a 0.
 """
 
-import csv
+import bisect
 import enum
 import fractions
 import functools
-import io
 from collections.abc import Iterable
 
 import msgspec
 
+from metering.periods import parse_instant
+from metering.price_book import InstancePrice, PriceBook
 from metering.record import Host, Instance, PriceBasis
-from metering.units import MICRO_USD_PER_USD, TOKENS_PER_MTOK, div_half_up, usd_to
+from metering.units import TOKENS_PER_MTOK, div_half_up
 from metering.usage import Usage
 
 _DERIVED_DIVISOR = 3_600_000
@@ -39,7 +40,8 @@ class Unpriced(enum.StrEnum):
 class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Token prices of one model on one kind of hardware, in picodollars per 1M tokens.
 
-    hardware: an instance family ("inf2") or one instance type ("inf2.48xlarge"). date: since when it holds.
+    hardware: an instance family ("inf2") or one instance type ("inf2.48xlarge"). date: the day (UTC) since when it
+    holds, until the next card of the same model and hardware.
     """
 
     model: str
@@ -56,6 +58,11 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{self.model}/{self.hardware}@{self.date}"
 
     @functools.cached_property
+    def since_ns(self) -> int:
+        """The first moment of its day."""
+        return parse_instant(self.date)
+
+    @functools.cached_property
     def basis(self) -> PriceBasis:
         """The card as the record shows it."""
         return PriceBasis(
@@ -66,16 +73,6 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             date=self.date,
             source=self.source,
         )
-
-
-class InstancePrice(msgspec.Struct, frozen=True, kw_only=True):
-    """Price of one instance type, in micro-dollars per hour. region None: it holds everywhere."""
-
-    instance_type: str
-    uusd_per_hour: int
-    date: str | None
-    source: str
-    region: str | None
 
 
 class Priced(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,33 +165,57 @@ def price(tariff: Tariff, usage: Usage, slot_ns: int | None) -> Priced:
             return Priced(unpriced_reason=tariff)
 
 
-class PriceBook:
-    """All prices: rate cards by model and hardware, instance prices by type and region."""
+class Schedule(msgspec.Struct, frozen=True):
+    """The tariffs of one model at one backend, each from a moment on.
 
-    def __init__(
-        self,
-        cards: Iterable[RateCard],
-        own: Iterable[InstancePrice] = (),
-        listed: Iterable[InstancePrice] = (),
-    ) -> None:
-        """own: prices that the operator gave; they go before those of the list."""
-        self._cards = {(card.model, card.hardware): card for card in cards}
-        self._prices = (tuple(own), tuple(listed))
+    since_ns: when each but the first begins to hold (wall clock), ascending. tariffs: one more than these.
+    """
 
-    def tariff(self, host: Host) -> Tariff:
-        """How calls that `host` serves are priced.
+    since_ns: tuple[int, ...]
+    tariffs: tuple[Tariff, ...]
+
+    def at(self, at_ns: int) -> Tariff:
+        """The one in force at a call's admission: it prices all of the call, however long that takes."""
+        if not self.since_ns:
+            return self.tariffs[0]
+        return self.tariffs[bisect.bisect_right(self.since_ns, at_ns)]
+
+
+class PriceList:
+    """How calls are priced: rate cards by model and hardware, and the book of instance prices."""
+
+    def __init__(self, cards: Iterable[RateCard], book: PriceBook) -> None:
+        self.book = book
+        self._cards: dict[tuple[str, str], list[RateCard]] = {}
+        for card in sorted(cards, key=lambda card: card.since_ns):
+            self._cards.setdefault((card.model, card.hardware), []).append(card)
+
+    def schedule(self, host: Host, from_ns: int) -> Schedule:
+        """The tariffs of calls that `host` serves, from this moment on."""
+        moments = {card.since_ns for of in self._hardware(host) for card in self._cards.get(of, ())}
+        if (instance_type := _type_of(host)) is not None:
+            moments |= self.book.moments(instance_type)
+        since_ns: list[int] = []
+        tariffs = [self.tariff(host, from_ns)]
+        for moment in sorted(moment for moment in moments if moment > from_ns):
+            tariff = self.tariff(host, moment)
+            if tariff != tariffs[-1]:
+                since_ns.append(moment)
+                tariffs.append(tariff)
+        return Schedule(tuple(since_ns), tuple(tariffs))
+
+    def tariff(self, host: Host, at_ns: int) -> Tariff:
+        """How a call that `host` serves is priced if it is admitted at this moment.
 
         The card of its exact instance type, else of its family, else derived from slot time, else
         not at all. A model server that spans instances spans instances of one type.
         """
-        types = {instance.type for instance in host.instances}
-        instance_type = types.pop() if len(types) == 1 else None
-        for hardware in (instance_type, host.instance_family):
-            if hardware is not None and (card := self._cards.get((host.model, hardware))):
-                return card
+        if (card := self.card(host, at_ns)) is not None:
+            return card
+        instance_type = _type_of(host)
         if instance_type is None:
             return Unpriced.NO_CARD_NO_TYPE
-        price = self.instance_price(instance_type, host.region)
+        price = self.book.instance_price(instance_type, host.region, host.purchase_option, at_ns)
         if price is None:
             return Unpriced.PRICE_UNKNOWN
         if any(instance.units is None or instance.units_total is None for instance in host.instances):
@@ -203,37 +224,21 @@ class PriceBook:
             return Unpriced.SLOTS_UNKNOWN
         return SlotRate(price, host.instances, host.slots)
 
-    def instance_price(self, instance_type: str, region: str | None) -> InstancePrice | None:
-        """The price that holds in `region`; None if there is none: another region's is a wrong price.
-
-        One named for the region goes before one for everywhere; with no region known the first is taken.
-        """
-        for prices in self._prices:
-            known = [price for price in prices if price.instance_type == instance_type]
-            here = [price for price in known if region in (None, price.region)]
-            everywhere = [price for price in known if price.region is None]
-            if fitting := here + everywhere:
-                return fitting[0]
+    def card(self, host: Host, at_ns: int) -> RateCard | None:
+        """The newest card in force for its exact instance type, else for its family."""
+        for of in self._hardware(host):
+            in_force = [card for card in self._cards.get(of, ()) if card.since_ns <= at_ns]
+            if in_force:
+                return in_force[-1]
         return None
 
+    def _hardware(self, host: Host) -> list[tuple[str, str]]:
+        return [(host.model, name) for name in (_type_of(host), host.instance_family) if name is not None]
 
-def list_prices(instances_csv: str) -> list[InstancePrice]:
-    """On-demand prices of the shipped table (metering/data/instances.csv); rows with no price are left out.
 
-    Raises ValueError if a price is not exact in micro-dollars.
-    """
-    prices = []
-    for row in csv.DictReader(io.StringIO(instances_csv)):
-        if row["usd_per_hour_on_demand"]:
-            price = InstancePrice(
-                instance_type=row["instance_type"],
-                uusd_per_hour=usd_to(row["usd_per_hour_on_demand"], MICRO_USD_PER_USD),
-                date=row["price_date"],
-                source=f"instances.csv: on-demand list price, {row['region']}",
-                region=row["region"],
-            )
-            prices.append(price)
-    return prices
+def _type_of(host: Host) -> str | None:
+    types = {instance.type for instance in host.instances}
+    return types.pop() if len(types) == 1 else None
 
 
 def explain(reason: str, *, model: str, backend: str, instance_type: str | None = None) -> str:
@@ -245,7 +250,10 @@ def explain(reason: str, *, model: str, backend: str, instance_type: str | None 
         case Unpriced.NO_CARD_NO_TYPE:
             return f"set {where}.instance_type (with --backend: --instance-type TYPE --slots N)"
         case Unpriced.PRICE_UNKNOWN:
-            return f"no price of {what} is known for its region; add one under prices, or {card}"
+            return (
+                f"no price of {what} is known for its region and purchase option; add one under prices "
+                f"(or with `weighbridge prices import`), or {card}"
+            )
         case Unpriced.UNITS_UNKNOWN:
             return f"{what} is not in the table of instances; set {where}.units and units_total, or {card}"
         case Unpriced.SLOTS_UNKNOWN:

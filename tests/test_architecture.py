@@ -107,6 +107,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.mirrored",
     "metering.notebook",
     "metering.periods",
+    "metering.price_book",
     "metering.pricing",
     "metering.proof",
     "metering.readable",

@@ -38,8 +38,11 @@ def test_nothing_is_told_of_the_same() -> None:
 def test_of_the_first_start_only_the_digest_and_the_prices_are_told() -> None:
     first, price, card = changes(None, config())
     assert first.data == {"digest": cfg.digest(config())}
-    assert (card.data["of"], json.loads(card.data["after"])) == ("m1/inf2", CARD)
-    assert (price.data["of"], json.loads(price.data["after"])) == ("inf2.48xlarge", PRICE)
+    assert (card.data["of"], json.loads(card.data["after"])) == ("m1/inf2@2026-11-01", CARD)
+    assert (price.data["of"], json.loads(price.data["after"])) == (
+        "inf2.48xlarge on-demand 2026-11-01",
+        PRICE | {"purchase_option": "on-demand"},
+    )
     assert "before" not in card.data
 
 
@@ -81,8 +84,8 @@ def test_a_price_that_goes_and_one_of_a_region() -> None:
     regional = config(prices=[PRICE | {"region": "us-east-2"}])
     events = [event.data for event in changes(remembered(config()), regional) if event.topic == "prices"]
     assert [(event["of"], "before" in event, "after" in event) for event in events] == [
-        ("inf2.48xlarge", True, False),
-        ("inf2.48xlarge@us-east-2", False, True),
+        ("inf2.48xlarge on-demand 2026-11-01", True, False),
+        ("inf2.48xlarge@us-east-2 on-demand 2026-11-01", False, True),
     ]
 
 

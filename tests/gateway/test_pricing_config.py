@@ -6,11 +6,12 @@ from backends.catalog import read_catalog
 from backends.model import Backend
 from gateway import pricing_config
 from gateway.config import CardEntry, Config, Model, PriceEntry, Tenant, Tier
-from gateway.config_load import instances_csv
-from metering.pricing import RateCard
+from gateway.config_load import instances_csv, price_tables
+from metering.periods import parse_instant
+from metering.pricing import PriceList, RateCard
 
-TABLE = instances_csv()
-CATALOG = read_catalog(TABLE)
+CATALOG = read_catalog(instances_csv())
+NOW_NS = parse_instant("2026-11-28")
 
 
 def backend(name: str, instance_type: str | None = None, slots: int | None = None, **fields: str) -> Backend:
@@ -31,8 +32,12 @@ def configured(*backends: Backend, prices: tuple[PriceEntry, ...] = (), **fields
     )
 
 
+def price_list(config: Config) -> PriceList:
+    return pricing_config.price_list(config, pricing_config.price_book(config.prices, (), price_tables()))
+
+
 def unpriced(config: Config) -> list[str]:
-    return list(pricing_config.unpriced(config, CATALOG, pricing_config.price_book(config, TABLE)))
+    return list(pricing_config.unpriced(config, CATALOG, price_list(config), NOW_NS))
 
 
 def test_a_card_in_picodollars_per_million_tokens() -> None:
@@ -46,30 +51,30 @@ def test_a_card_in_picodollars_per_million_tokens() -> None:
         date="2026-11-01",
         source="list",
     )
-    book = pricing_config.price_book(config, TABLE)
+    prices = price_list(config)
     facts = pricing_config.model_facts(config.models[0])
     assert facts.owner == "team-a"
     host = pricing_config.identity.host(config.backends[0], facts, CATALOG, pricing_config.Probed())
-    assert book.tariff(host) == card
+    assert prices.tariff(host, NOW_NS) == card
 
 
 def test_a_card_of_one_type_with_a_price_for_cached_tokens() -> None:
     config = configured(
         backend("b", "inf2.xlarge"), family=None, instance_type="inf2.xlarge", cached_prompt="0"
     )
-    book = pricing_config.price_book(config, TABLE)
+    prices = price_list(config)
     host = pricing_config.identity.host(
         config.backends[0], pricing_config.model_facts(config.models[0]), CATALOG, pricing_config.Probed()
     )
-    tariff = book.tariff(host)
+    tariff = prices.tariff(host, NOW_NS)
     assert isinstance(tariff, RateCard)
     assert (tariff.hardware, tariff.cached_prompt) == ("inf2.xlarge", 0)
 
 
 def test_the_operators_price_goes_before_the_lists() -> None:
     mine = PriceEntry(instance_type="g6e.xlarge", usd_per_hour="1.5", date="2026-11-01", source="contract")
-    book = pricing_config.price_book(configured(backend("b", "g6e.xlarge"), prices=(mine,)), TABLE)
-    found = book.instance_price("g6e.xlarge", "us-east-1")
+    book = price_list(configured(backend("b", "g6e.xlarge"), prices=(mine,))).book
+    found = book.instance_price("g6e.xlarge", "us-east-1", None, NOW_NS)
     assert found is not None
     assert (found.uusd_per_hour, found.source) == (1_500_000, "contract")
 

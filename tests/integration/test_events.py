@@ -44,7 +44,7 @@ def test_each_start_tells_what_changed_once(tmp_path: pathlib.Path) -> None:
         wait_for(front, 2)
         first, card = told(front)
         assert first["data"].keys() == {"digest"}
-        assert card["data"]["of"] == "m1/inf2"
+        assert card["data"]["of"] == "m1/inf2@2026-11-01"
         restart(front, 4)
         dearer = {
             **json.loads(front.config_file.read_text())["models"][0],

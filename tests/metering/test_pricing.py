@@ -1,30 +1,30 @@
 """What a call costs, against the same sums done with fractions; and which price is chosen."""
 
-import csv
 import fractions
 import math
-import pathlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metering.periods import parse_instant
+from metering.price_book import InstancePrice, PriceBook
 from metering.pricing import (
-    InstancePrice,
-    PriceBook,
     Priced,
+    PriceList,
     RateCard,
+    Schedule,
     SlotRate,
     Unpriced,
     explain,
-    list_prices,
     price,
 )
 from metering.record import Host, Instance
-from metering.units import MICRO_USD_PER_USD, NS_PER_HOUR, NS_PER_S, PICO_USD_PER_USD, usd_to
+from metering.units import NS_PER_HOUR, NS_PER_S, PICO_USD_PER_USD, usd_to
 from metering.usage import UNKNOWN, Usage, UsageSource
 
-TABLE = pathlib.Path(__file__).parent.parent.parent / "metering" / "data" / "instances.csv"
+NOW_NS = parse_instant("2026-11-28")
 PUSD = PICO_USD_PER_USD
 
 counts = st.integers(0, 10**7)
@@ -181,7 +181,7 @@ def test_half_of_the_cores_cost_half() -> None:
 
 
 def test_derived_needs_no_token_counts() -> None:
-    tariff = PriceBook([], [hourly()]).tariff(host())
+    tariff = PriceList([], PriceBook([hourly()])).tariff(host(), NOW_NS)
     assert isinstance(tariff, SlotRate)
     priced = price(tariff, UNKNOWN, NS_PER_S)
     assert priced.cost_pusd == half_up(fractions.Fraction(12_981_270 * NS_PER_S, 3_600_000 * 8))
@@ -194,17 +194,17 @@ def test_derived_needs_no_token_counts() -> None:
 
 def test_the_card_of_the_exact_type_goes_before_that_of_the_family() -> None:
     of_type, of_family = card("inf2.48xlarge"), card("inf2")
-    book = PriceBook([of_family, of_type], [hourly()])
-    assert book.tariff(host()) == of_type
-    assert book.tariff(host("inf2.xlarge")) == of_family
-    assert book.tariff(host("trn1.32xlarge")) is Unpriced.PRICE_UNKNOWN
+    prices = PriceList([of_family, of_type], PriceBook([hourly()]))
+    assert prices.tariff(host(), NOW_NS) == of_type
+    assert prices.tariff(host("inf2.xlarge"), NOW_NS) == of_family
+    assert prices.tariff(host("trn1.32xlarge"), NOW_NS) is Unpriced.PRICE_UNKNOWN
 
 
 def test_a_card_of_another_model_is_none() -> None:
     other = RateCard(
         model="qwen", hardware="inf2", prompt=1, cached_prompt=1, completion=1, date="2026-11-01", source="x"
     )
-    assert PriceBook([other], []).tariff(host()) is Unpriced.PRICE_UNKNOWN
+    assert PriceList([other], PriceBook()).tariff(host(), NOW_NS) is Unpriced.PRICE_UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -217,44 +217,61 @@ def test_a_card_of_another_model_is_none() -> None:
     ],
 )
 def test_what_cannot_be_priced_has_a_reason(served_by: Host, reason: Unpriced) -> None:
-    tariff = PriceBook([], [hourly()]).tariff(served_by)
+    tariff = PriceList([], PriceBook([hourly()])).tariff(served_by, NOW_NS)
     assert tariff is reason
     assert price(tariff, usage(1, 1), 5) == Priced(unpriced_reason=reason)
 
 
-@pytest.mark.parametrize(
-    ("region", "expected"),
-    [
-        ("eu-west-1", 3),  # named for the region
-        ("us-east-1", 2),  # the operator's for everywhere before the list's for this one
-        ("ap-south-1", 2),
-        (None, 2),
-    ],
+def test_an_unknown_price_of_its_region_is_no_price() -> None:
+    abroad = PriceList([], PriceBook([hourly(5, region="us-east-1")]))
+    assert abroad.tariff(host(region="eu-west-1"), NOW_NS) is Unpriced.PRICE_UNKNOWN
+    assert isinstance(abroad.tariff(host(), NOW_NS), SlotRate)
+
+
+def dated(date: str, prompt: int, hardware: str = "inf2") -> RateCard:
+    return msgspec.structs.replace(card(hardware, prompt=prompt), date=date)
+
+
+def test_a_call_is_priced_by_the_card_in_force_at_its_admission() -> None:
+    july, december = dated("2026-07-01", 1), dated("2026-12-01", 2)
+    prices = PriceList([december, july], PriceBook())
+    schedule = prices.schedule(host(), NOW_NS)
+    change_ns = parse_instant("2026-12-01")
+    assert schedule.at(NOW_NS) == schedule.at(change_ns - 1) == july
+    assert schedule.at(change_ns) == schedule.at(change_ns + NS_PER_HOUR) == december
+    assert prices.schedule(host(), change_ns) == Schedule((), (december,))
+    assert prices.tariff(host(), july.since_ns - 1) is Unpriced.PRICE_UNKNOWN
+
+
+def test_a_new_card_of_the_family_changes_nothing_where_the_type_has_one() -> None:
+    of_type = dated("2026-07-01", 1, "inf2.48xlarge")
+    prices = PriceList([of_type, dated("2026-12-01", 2)], PriceBook())
+    assert prices.schedule(host(), NOW_NS) == Schedule((), (of_type,))
+
+
+def test_slot_time_is_priced_by_the_instance_price_in_force() -> None:
+    change_ns = NOW_NS + NS_PER_S
+    later = msgspec.structs.replace(hourly(7), valid_from_ns=change_ns)
+    schedule = PriceList([], PriceBook([hourly(5), later])).schedule(host(), NOW_NS)
+    found = [schedule.at(at_ns) for at_ns in (NOW_NS, change_ns - 1, change_ns)]
+    assert [one.price.uusd_per_hour for one in found if isinstance(one, SlotRate)] == [5, 5, 7]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 28), st.sampled_from(["inf2", "inf2.48xlarge"])), unique=True, max_size=6
+    ),
+    st.integers(0, 29 * 24),
+    st.integers(0, 29 * 24),
 )
-def test_the_price_is_that_of_the_region(region: str | None, expected: int) -> None:
-    book = PriceBook([], [hourly(2), hourly(3, region="eu-west-1")], [hourly(4, region="us-east-1")])
-    found = book.instance_price("inf2.48xlarge", region)
-    assert found is not None
-    assert found.uusd_per_hour == expected
-
-
-def test_another_regions_price_is_no_price() -> None:
-    book = PriceBook([], [], [hourly(5, region="us-east-1")])
-    assert book.tariff(host(region="eu-west-1")) is Unpriced.PRICE_UNKNOWN
-    assert book.instance_price("inf2.48xlarge", None) == hourly(5, region="us-east-1")
-
-
-def test_every_price_of_the_table_is_exact() -> None:
-    found = {one.instance_type: one for one in list_prices(TABLE.read_text())}
-    rows = [row for row in csv.DictReader(TABLE.read_text().splitlines()) if row["usd_per_hour_on_demand"]]
-    assert len(found) == len(rows) > 50
-    for row in rows:
-        one = found[row["instance_type"]]
-        assert fractions.Fraction(one.uusd_per_hour, MICRO_USD_PER_USD) == fractions.Fraction(
-            row["usd_per_hour_on_demand"]
-        )
-        assert (one.date, one.region) == ("2026-07-20", "us-east-1")
-    assert "trn2.48xlarge" not in found  # no list price is known: unknown, not 0
+def test_a_schedule_says_at_every_moment_what_the_list_does(
+    cards: list[tuple[int, str]], from_hour: int, at_hour: int
+) -> None:
+    day_ns = parse_instant("2026-11-01")
+    listed = [dated(f"2026-11-{day:02d}", day, hardware) for day, hardware in cards]
+    prices = PriceList(listed, PriceBook([hourly()]))
+    from_ns, at_ns = day_ns + from_hour * NS_PER_HOUR, day_ns + (from_hour + at_hour) * NS_PER_HOUR
+    assert prices.schedule(host(), from_ns).at(at_ns) == prices.tariff(host(), at_ns)
 
 
 @pytest.mark.parametrize("reason", [*Unpriced, "something else"])

@@ -13,7 +13,7 @@ from gateway.operations import OPERATIONS
 from gateway.routing import Candidate, Plan, Target
 from gateway.tally import Facts
 from metering import record
-from metering.pricing import RateCard
+from metering.pricing import RateCard, Schedule
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -34,7 +34,7 @@ def target(name: str, *, length: int | None = 4096, family: str = "inf2", slots:
     )  # fmt: skip
     return Target(
         name=name, served_model="m1", host=host, identity_digest="sha256:0", slots=slots, max_model_len=length,
-        cold=False, tariff=card,
+        cold=False, tariffs=Schedule((), (card,)),
     )  # fmt: skip
 
 
