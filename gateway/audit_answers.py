@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 def answer(question: Question, config: Config) -> Answer:
-    """Raises OSError, ConfigErrors (a key of another gateway cannot be read)."""
+    """Raises OSError, ArchiveError, ConfigErrors (a key of another gateway cannot be read)."""
     state_dir = pathlib.Path(config.state_dir)
     match question:
         case Call():
@@ -38,12 +38,13 @@ def answer(question: Question, config: Config) -> Answer:
         case Proof():
             return _proof(question, config)
         case Checkpoints():
-            found = latest_notes.latest(state_dir / "journal", question.writer)
+            archive = archives.archive_of(config.journal)
+            found = latest_notes.latest(state_dir / "journal", question.writer, archive)
             if question.writer is not None and not found:
                 return Answer(status=404, message=f"there is no journal of the writer {question.writer} here")
             return _listed([msgspec.to_builtins(one) for one in found])
         case Changes():
-            return _changes(question, state_dir)
+            return _changes(question, config)
         case Keys():
             return _kept(state_dir / KEYS_FILE, [])
         case Verification():
@@ -133,14 +134,15 @@ def _elsewhere(question: Call | Proof, config: Config, of_it: str) -> Answer:
     return Answer(status=404, message=f"the journal of the writer {writer} is not here{others}")
 
 
-def _changes(question: Changes, state_dir: pathlib.Path) -> Answer:
+def _changes(question: Changes, config: Config) -> Answer:
     found = changes.page(
-        state_dir / "journal",
+        pathlib.Path(config.state_dir) / "journal",
         from_ns=question.from_ns,
         to_ns=question.to_ns,
         topic=question.topic,
         after=None if question.after is None else Place(*question.after),
         count=question.count,
+        archive=archives.archive_of(config.journal),
     )
     content = {"object": "list", "data": [_change(one) for one in found.changes]}
     return _ok(content | {"next": None if found.next is None else audit_questions.cursor(found.next)})

@@ -1,25 +1,27 @@
 """Event lines of a period, over all journals of a state directory, page by page.
 
+    segments of the period, here and in the archive, by their time ─▶ event lines ─▶ the first so many of them
+
 The order is that of (`at_ns`, writer, seq): two readers of the same journals see the same pages. Lines that are added
 later come later, as long as no clock is set back. Whether the chain holds what stands here says `audit verify`.
 """
 
-import heapq
+import bisect
 import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from metering import chain, search, segments
-from metering.journal import Directory, directories
+from metering import chain, search, spans
+from metering.archive import Archive
+from metering.journal import directories
 from metering.record import Event
-from metering.segments import Blocks
-from metering.units import NS_PER_HOUR
+from metering.spans import CLOCK_SLACK_NS, Span
 
 PAGE_BYTES_MAX = 1024 * 1024
-CLOCK_SLACK_NS = 24 * NS_PER_HOUR
-"""A segment is passed over by its time only if that is further than this from what is asked: clocks are set back."""
+FETCHED_BYTES_MAX = 256 * 1024 * 1024
+"""Of sealed segments of the archive, for one page."""
 
 
 class Place(NamedTuple):
@@ -58,54 +60,65 @@ def page(
     topic: str | None = None,
     after: Place | None = None,
     count: int,
+    archive: Archive | None = None,
 ) -> Page:
-    """At most `count` events with from_ns ≤ at_ns < to_ns, those behind `after`. Raises OSError.
+    """At most `count` events with from_ns ≤ at_ns < to_ns, those behind `after`. Raises OSError, ArchiveError.
 
-    root: <state_dir>/journal. A page is shorter where its lines are long.
+    root: <state_dir>/journal. archive: has what was trimmed here; None: that is left out. A page is shorter, and may
+    be empty, where its lines are long, or where it took much of the archive: `next` says whether there is more.
     """
     assert count > 0
     start_ns = from_ns if after is None else max(from_ns, after.at_ns)
-    found = (
-        change
-        for directory in directories(root)
-        for change in _of(directory, start_ns, to_ns)
-        if start_ns <= change.event.at_ns < to_ns
-        and topic in (None, change.event.topic)
-        and (after is None or change.place > after)
+    period = sorted(
+        span for one in directories(root) for span in spans.of_period(one, archive, start_ns, to_ns)
     )
-    first = heapq.nsmallest(count + 1, found, key=lambda change: change.place)
-    kept: list[Change] = []
-    size = 0
-    for change in first[:count]:
-        size += sum(len(value) for value in change.event.data.values())
-        if kept and size > PAGE_BYTES_MAX:
+    found: list[Change] = []  # the first ones so far, one more than asked for
+    fetched = 0
+    known_ns: int | None = None  # up to where it is known that these are all; None: to the end
+    for span in period:
+        horizon_ns = span.begin_ns - CLOCK_SLACK_NS
+        if len(found) > count and found[-1].event.at_ns < horizon_ns:
             break
-        kept.append(change)
-    return Page(kept, kept[-1].place if len(kept) < len(first) else None)
+        if fetched >= FETCHED_BYTES_MAX and horizon_ns > start_ns + 1:
+            known_ns = horizon_ns
+            break
+        fetched += span.archived_bytes
+        for change in _of(span):
+            event = change.event
+            wanted = start_ns <= event.at_ns < to_ns and topic in (None, event.topic)
+            if wanted and (after is None or change.place > after):
+                bisect.insort(found, change, key=_place)
+                del found[count + 1 :]
+    if known_ns is not None:
+        found = [change for change in found if change.event.at_ns < known_ns]
+    kept = _fitting(found[:count])
+    if len(kept) < len(found):
+        return Page(kept, kept[-1].place)
+    return Page(kept, None if known_ns is None else Place(known_ns - 1, *_LAST))
 
 
-def _of(directory: Directory, from_ns: int, to_ns: int) -> Iterator[Change]:
-    paths = [path for _, path in directory.segment_paths()]
-    begins = [_begin_ns(path) for path in paths]
-    for number, path in enumerate(paths):
-        begin_ns = begins[number]
-        end_ns = begins[number + 1] if number + 1 < len(paths) else None
-        if begin_ns is not None and begin_ns >= to_ns + CLOCK_SLACK_NS:
-            continue
-        if end_ns is not None and end_ns < from_ns - CLOCK_SLACK_NS:
-            continue
-        for line in search.lines_with(segments.read(path), search.EVENT):
-            try:
-                event = chain.decode(line)
-            except chain.NotALine:
-                continue  # torn or altered; `audit verify` tells of it
-            if isinstance(event, Event):
-                yield Change(event=event, leaf=chain.leaf(line), writer=directory.writer)
+_LAST = "w" + "z" * 16, 2**63 - 1
+"""Behind every writer and seq of one time."""
 
 
-def _begin_ns(path: pathlib.Path) -> int | None:
-    """When a segment's first line was made; None: it has none yet, or one that is none."""
-    try:
-        return chain.link(chain.first_line(Blocks(path))).at_ns
-    except chain.NotALine:
-        return None
+def _place(change: Change) -> Place:
+    return change.place
+
+
+def _fitting(found: list[Change]) -> list[Change]:
+    size = 0
+    for number, change in enumerate(found):
+        size += sum(len(value) for value in change.event.data.values())
+        if number and size > PAGE_BYTES_MAX:
+            return found[:number]
+    return found
+
+
+def _of(span: Span) -> Iterator[Change]:
+    for line in search.lines_with(span.read(), search.EVENT):
+        try:
+            event = chain.decode(line)
+        except chain.NotALine:
+            continue  # torn or altered; `audit verify` tells of it
+        if isinstance(event, Event):
+            yield Change(event=event, leaf=chain.leaf(line), writer=span.writer)

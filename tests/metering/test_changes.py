@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metering import changes, record
+from metering import changes, record, sealing
+from metering.archive import Archive
 from metering.changes import Place
+from metering.journal import directories
+from metering.trimming import Trimmer
 from metering.units import NS_PER_HOUR, NS_PER_S
-from tests.support import journals
+from tests.support import archives, journals
 from tests.support.journals import AT_NS, Make
 
 
@@ -91,3 +94,75 @@ def test_what_is_no_line_any_more_is_left_out(tmp_path: pathlib.Path) -> None:
     assert found.event.topic == "b"
     segment.write_bytes(b"")
     assert changes.page(tmp_path, from_ns=0, to_ns=2 * AT_NS, count=10).changes == []
+
+
+def trim(root: pathlib.Path) -> Archive:
+    """Have all but the last segments of these journals in an archive alone, as a clerk does."""
+    place = archives.Place(root.parent)
+    archiver = place.archiver()
+    found = directories(root)
+    for directory in found:
+        for _, path in directory.segment_paths()[:-1]:
+            sealing.seal(path)
+        archives.make_facts(place.maker, directory)
+        archiver.archive(directory)
+    Trimmer(place.archive, archiver, place.maker).trim(found, 1 << 60, [one.writer for one in found])
+    return place.archive
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 7), st.integers(-2, 60), st.booleans())
+def test_the_pages_are_the_same_when_the_archive_has_most_of_it(
+    rng: random.Random, count: int, hours: int, bounded: bool
+) -> None:
+    """Also where a page may fetch next to nothing: it is shorter then, and the next one goes on."""
+    with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patched:
+        root = pathlib.Path(path) / "journal"
+        root.mkdir()
+        write(root, rng)
+        from_ns, to_ns = AT_NS + hours * NS_PER_HOUR, AT_NS + (hours + 50) * NS_PER_HOUR
+        wanted = plain(root, from_ns, to_ns, None)
+        archive = trim(root)
+        patched.setattr(changes, "FETCHED_BYTES_MAX", 1 if bounded else 1 << 60)
+        found: list[Place] = []
+        after = None
+        for _ in range(10_000):
+            page = changes.page(root, from_ns=from_ns, to_ns=to_ns, after=after, count=count, archive=archive)
+            found += [change.place for change in page.changes]
+            assert page.next is None or after is None or page.next > after
+            after = page.next
+            if after is None:
+                break
+        assert found == wanted
+
+
+def test_a_page_that_may_fetch_no_more_says_where_to_go_on(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "journal"
+    days = range(1, 9)
+    makes = [journals.start(at_ns=AT_NS)]
+    makes += [event("a", at_ns=AT_NS + day * 24 * NS_PER_HOUR) for day in days]
+    journals.write_directory(root, makes, per_segment=1)
+    archive = trim(root)
+    monkeypatch.setattr(changes, "FETCHED_BYTES_MAX", 1)
+    first = changes.page(root, from_ns=0, to_ns=2 * AT_NS, count=100, archive=archive)
+    assert (len(first.changes), first.next is None) == (0, False)
+    pages = [first]
+    while pages[-1].next is not None:
+        pages.append(
+            changes.page(root, from_ns=0, to_ns=2 * AT_NS, count=100, archive=archive, after=pages[-1].next)
+        )
+    assert [len(page.changes) for page in pages if page.changes] == [1] * (len(days) - 2) + [2]
+
+
+def test_the_law_sees_a_page_of_this_disk_alone(tmp_path: pathlib.Path) -> None:
+    """The mutant: the archive is not asked."""
+    root = tmp_path / "journal"
+    makes = [journals.start(), *(event("a", at_ns=AT_NS + n) for n in range(6))]
+    journals.write_directory(root, makes, per_segment=2)
+    wanted = plain(root, 0, 2 * AT_NS, None)
+    archive = trim(root)
+    for given_archive, is_whole in ((archive, True), (None, False)):
+        page = changes.page(root, from_ns=0, to_ns=2 * AT_NS, count=100, archive=given_archive)
+        assert ([change.place for change in page.changes] == wanted) == is_whole

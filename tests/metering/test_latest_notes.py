@@ -1,14 +1,18 @@
 """The newest signed note of each journal."""
 
 import pathlib
+import shutil
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from metering import record
+from metering import latest_notes, record
 from metering.checkpoint import Head, Signer
 from metering.endnotes import END_NOTE
+from metering.journal import Directory
 from metering.latest_notes import Latest, latest
-from tests.support import journals
+from metering.trimming import Trimmer
+from tests.support import archives, journals
 from tests.support.journals import AT_NS, WRITER, Make
 
 SIGNER = Signer("weighbridge-journal", Ed25519PrivateKey.from_private_bytes(bytes(32)))
@@ -75,3 +79,44 @@ def test_of_one_writer_and_of_none_but_a_writer(tmp_path: pathlib.Path) -> None:
     assert [one.writer for one in latest(root, OTHER)] == [OTHER]
     for name in ("w" + "c" * 16, f"../{WRITER}", str(elsewhere), ".", ""):
         assert latest(root, name) == []
+
+
+def archived(tmp_path: pathlib.Path) -> archives.Place:
+    """A journal whose only checkpoint is in the first of its segments, and that an archive has."""
+    place = archives.Place(tmp_path)
+    makes = [journals.start(), checkpoint(note(1)), *[journals.tick()] * 4, journals.stop()]
+    place.archiver().archive(place.of(makes, per_segment=2))
+    return place
+
+
+def test_where_the_archive_alone_has_one_it_is_looked_for_there(tmp_path: pathlib.Path) -> None:
+    place = archived(tmp_path)
+    directory = Directory(place.journals / WRITER)
+    archiver = place.archiver()
+    archiver.archive(directory)
+    Trimmer(place.archive, archiver, place.maker).trim([directory], 1 << 60, {WRITER})
+    assert latest(place.journals) == [Latest(ended=False, writer=WRITER)]
+    (found,) = latest(place.journals, None, place.archive)
+    assert (found.size, found.note) == (1, note(1))
+
+
+def test_no_more_than_the_last_segments_are_looked_at(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest_notes, "ARCHIVED_MAX", 2)
+    place = archived(tmp_path)
+    shutil.rmtree(place.journals)
+    assert latest(place.journals, WRITER, place.archive) == [Latest(ended=False, writer=WRITER)]
+
+
+def test_one_that_the_archive_alone_has(tmp_path: pathlib.Path) -> None:
+    place = archives.Place(tmp_path)
+    directory = place.of([journals.start(), journals.stop()])
+    (directory.path / END_NOTE).write_text(note(2))
+    place.archiver().archive(directory)
+    shutil.rmtree(place.journals)
+    (found,) = latest(place.journals, WRITER, place.archive)
+    assert (found.size, found.note, found.ended) == (2, note(2), True)
+    assert latest(place.journals, OTHER, place.archive) == []
+    assert latest(place.journals, "../../etc", place.archive) == []
+    assert latest(place.journals, WRITER) == []
