@@ -1,10 +1,12 @@
 """How long a client's connection may take over what it does, and how late the loop may be. Pure.
 
     IDLE ─▶ HEAD ─▶ BODY ─▶ ANSWER ─▶ IDLE …       a connection, as its client's bytes and our answers move it
-                      └───▶ REST ──────▲           answered before its body had come
+                      ├───▶ REST ──────▲           answered before its body had come
+                      └───▶ PARTING ─▶ closed      the same, and that was its last answer
     idle_s  head_s  body_s  body_s
 
-A body has a second more for each body_bytes_per_s_min of it; an answer has no deadline here, the call has. What waits
+A body has a second more for each body_bytes_per_s_min of it; an answer has no deadline here, the call has. A client
+that is parted from has body_s in all, and linger_s between one piece and the next. What waits
 to be sent must grow less at times: a client that takes nothing for write_stall_s is gone. A connection notes only
 that it entered a phase; one sweep a second gives that a time, so no request reads a clock.
 """
@@ -28,6 +30,7 @@ class Phase(enum.Enum):
     HEAD = "head"  # the rest of a request's head
     BODY = "body"  # the rest of its body
     REST = "rest"  # the same, though it has its answer and nobody reads it
+    PARTING = "parting"  # to leave: it has its last answer, and what it still sends is dropped
     ANSWER = "answer"  # to take its answer
 
 
@@ -42,6 +45,7 @@ class Late(enum.Enum):
     HEAD = "head"
     BODY = "body"
     STALLED = "stalled"
+    PARTED = "parted"
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     head_ns: int
     body_ns: int
     body_bytes_per_s_min: int
+    linger_ns: int
     write_stall_ns: int
 
     @classmethod
@@ -61,6 +66,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
             head_ns=round(bounds.head_s * NS_PER_S),
             body_ns=round(bounds.body_s * NS_PER_S),
             body_bytes_per_s_min=bounds.body_bytes_per_s_min,
+            linger_ns=round(bounds.linger_s * NS_PER_S),
             write_stall_ns=round(bounds.write_stall_s * NS_PER_S),
         )
 
@@ -76,6 +82,8 @@ class Watch:
     """
 
     __slots__ = (
+        "_heard_bytes",
+        "_heard_ns",
         "_since_ns",
         "_turn_seen",
         "_unsent_bytes",
@@ -91,6 +99,8 @@ class Watch:
         self.turn = 1
         self._turn_seen = 0
         self._since_ns = 0
+        self._heard_bytes = 0
+        self._heard_ns = 0
         self._unsent_bytes = 0
         self._unsent_since_ns = 0
 
@@ -122,7 +132,10 @@ class Watch:
         self._unsent_bytes = unsent_bytes
         if self.turn != self._turn_seen or not heard:
             self._turn_seen = self.turn
-            self._since_ns = now_ns
+            self._since_ns = self._heard_ns = now_ns
+        if self.phase_bytes != self._heard_bytes or unsent_bytes:
+            self._heard_bytes = self.phase_bytes
+            self._heard_ns = now_ns
         if now_ns - self._unsent_since_ns >= patience.write_stall_ns:
             return Late.STALLED
         waited_ns = now_ns - self._since_ns
@@ -135,6 +148,10 @@ class Watch:
                 return Late.BODY
             case Phase.REST if waited_ns >= patience.body_ns:
                 return Late.BODY
+            case Phase.PARTING if not unsent_bytes and (
+                waited_ns >= patience.body_ns or now_ns - self._heard_ns >= patience.linger_ns
+            ):
+                return Late.PARTED
         return None
 
 

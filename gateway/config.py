@@ -89,6 +89,8 @@ class Bounds(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     body_s: Seconds = 30.0
     body_bytes_per_s_min: Annotated[int, msgspec.Meta(ge=1, le=1024 * MIB)] = 4 * KIB
     body_bytes_max: BufferBytes = 32 * MIB  # images travel in bodies as base64
+    linger_s: Seconds = 5.0
+    linger_bytes_max: BufferBytes = 256 * MIB
     write_stall_s: Seconds = 60.0
     buffer_bytes_max: BufferBytes = 256 * KIB
     backend_idle_s: Seconds = 4.0  # vLLM closes after 5

@@ -37,6 +37,7 @@ _OF_UPGRADE = (b"connection", b"upgrade", b"http2-settings")
 _OF_ONE_REQUEST = frozenset({b"x-request-id", b"traceparent"})
 """A head that holds one of these does not come again."""
 _IDLE, _HEAD, _BODY, _ANSWER = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWER
+_REST, _PARTING = Phase.REST, Phase.PARTING
 _TOLD_MAX = 256
 """Connections beyond the bound that are still told why they are closed; more are just closed."""
 
@@ -79,6 +80,15 @@ class Door:
         return self._rendered
 
 
+class _Lingering:
+    """The transport as uvicorn's answers see it: their `close` is the protocol's."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
+
+
 class _Cycle:
     """What uvicorn sees of a call of ours: an answer under way, behind which pipelined requests wait."""
 
@@ -108,7 +118,6 @@ class DirectProtocol(HttpToolsProtocol):
         self._read_bytes = 0  # of the read that is being parsed
         self._read = b""  # … and the read itself, if a request begins with it
         self._leaving = False  # it has had its last answer; nothing more is heard
-        self._seen_leaving = False
         self._visit: Visit | None = None  # of a request whose body is coming
         self._body: list[bytes] = []
         self._relay: Relay | None = None
@@ -143,6 +152,7 @@ class DirectProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
         if self._leaving:
+            self._drop(len(data))
             return
         known = self._known
         if (
@@ -162,7 +172,7 @@ class DirectProtocol(HttpToolsProtocol):
                 rest = self._parse(rest)
         except httptools.HttpParserError:
             self._leave(errors.InvalidRequest("this is no HTTP request"))
-        if watch.turn == turn and watch.phase is _HEAD:
+        if watch.phase is _HEAD and watch.turn - turn <= 1:  # all of this read is of one head
             watch.phase_bytes += len(data)
             if watch.phase_bytes > self.door.bounds.head_bytes_max:
                 self._head_too_large()
@@ -181,7 +191,9 @@ class DirectProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops: this connection ends with its answer."""
-        if self._relay is None and self._visit is None:
+        if self._watch.phase is _REST:
+            self._part()
+        elif self._relay is None and self._visit is None and not self._leaving:
             super().shutdown()
         else:
             self._keep_alive = False
@@ -190,16 +202,11 @@ class DirectProtocol(HttpToolsProtocol):
 
     def sweep(self, now_ns: int) -> None:
         """Has the client let a deadline pass?"""
-        if self._leaving:
-            if self._seen_leaving:
-                self.transport.abort()
-            self._seen_leaving = True
-            return
         late = self._watch.look(
             self.door.patience,
             now_ns,
             unsent_bytes=self.transport.get_write_buffer_size(),
-            heard=not self._answering,
+            heard=self._leaving or not self._answering,
         )
         if late is not None:
             self._end_late(late)
@@ -225,6 +232,8 @@ class DirectProtocol(HttpToolsProtocol):
             case Late.BODY:
                 self.door.exceeded(Bound.BODY_TIME)
                 self.transport.abort()
+            case Late.PARTED:
+                self.transport.abort()
             case Late.STALLED:
                 self.door.exceeded(Bound.WRITE_STALL)
                 self.transport.abort()
@@ -235,13 +244,12 @@ class DirectProtocol(HttpToolsProtocol):
         self._leave(errors.HeadTooLarge(f"the head of the request is larger than {bytes_max:,} bytes"))
 
     def _leave(self, error: GatewayError) -> None:
-        """Say a last thing, and close once the client has had the time to hear it: what it still sends is dropped.
-
-        To close at once would reset the connection, and an answer that has not been read by then is lost with it.
-        """
-        self._leaving = True
+        """Say a last thing and close."""
+        if self._leaving:
+            return
         self._visit = None
         if self._answering or self.transport.is_closing():
+            self._leaving = True
             self.transport.abort()  # there is an answer under way: nothing can be said in its midst
             return
         body = errors.error_body(error)
@@ -255,7 +263,30 @@ class DirectProtocol(HttpToolsProtocol):
         head = STATUS_LINE[error.status] + self.door.default_headers(self.server_state.default_headers)
         lines = machine.header_lines(headers)
         self.transport.write(head + lines + b"\r\n" + body)
+        self._part()
+
+    def _close(self) -> None:
+        """The last answer has been handed out: close, at once if the client has nothing more to send."""
+        if self._watch.phase in (_IDLE, _ANSWER):
+            self.transport.close()
+        else:
+            self._part()
+
+    def _part(self) -> None:
+        """Close once the client has had the time to hear its last answer: what it still sends is dropped.
+
+        To close at once would reset the connection, and an answer that has not been read by then is lost with it.
+        """
+        self._leaving = True
+        self.pipeline.clear()
+        self._watch.enter(_PARTING)
         self.transport.write_eof()
+
+    def _drop(self, data_bytes: int) -> None:
+        """So much came that nobody reads: behind the last answer, or of a body behind its answer."""
+        self._watch.phase_bytes += data_bytes
+        if self._watch.phase_bytes > self.door.bounds.linger_bytes_max:
+            self.transport.abort()
 
     # -- the parser
 
@@ -280,6 +311,8 @@ class DirectProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins; what uvicorn needs for it is made only if it goes uvicorn's way."""
+        if self._leaving:
+            return
         self._watch.enter(_HEAD)
         self.url = b""
         self.headers = []
@@ -334,22 +367,30 @@ class DirectProtocol(HttpToolsProtocol):
         for name, value in headers:
             super().on_header(name, value)
         super().on_headers_complete()
+        lingering: Any = _Lingering(self.transport, self._close)
+        self.cycle.transport = lingering
 
     def on_body(self, body: bytes) -> None:
         """A piece of the request's body."""
-        self._watch.phase_bytes += len(body)
+        watch = self._watch
+        if self._leaving or watch.phase is _REST:
+            self._drop(len(body))
+            return
+        watch.phase_bytes += len(body)
         if self._ordinary:
             super().on_body(body)
         elif (visit := self._visit) is not None:
             self._body.append(body)
             api = self.door.api
             assert api is not None
-            if self._watch.phase_bytes > api.body_bytes_max:
+            if watch.phase_bytes > api.body_bytes_max:
                 self._visit = None  # what is still to come of it is not kept
                 self._refuse(api, bodies.too_large(api.body_bytes_max), visit)
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        if self._leaving:
+            return
         self._watch.heard_out()
         if self._ordinary:
             super().on_message_complete()
@@ -383,7 +424,7 @@ class DirectProtocol(HttpToolsProtocol):
     def _again(self, last: Visit, body: bytes) -> bool:
         """A whole request whose head is that of the last one. False: the parser must see it, as it does others."""
         api = self.door.api
-        if api is None or self._leaving or self.cycle is not None or self.flow.write_paused:
+        if api is None or self._leaving or self.flow.write_paused:
             return False
         if self._watch.phase is not _IDLE or len(body) > api.body_bytes_max:
             return False
@@ -437,15 +478,20 @@ class DirectProtocol(HttpToolsProtocol):
         if self._head is not None:
             data, self._head = self._head + data, None
         transport.write(data)
-        self._watch.answered()
+        if not self.pipeline:  # else the watch is at a later request
+            self._watch.answered()
         if not self._keep_alive:
-            transport.close()
+            self._close()
         elif self.pipeline:
             super().on_response_complete()
 
     def on_response_complete(self) -> None:
         """Uvicorn has sent the end of an answer of its own."""
-        self._watch.answered()
+        if self._leaving:
+            self.flow.resume_reading()  # for what is to be dropped
+            return
+        if not self.pipeline:
+            self._watch.answered()
         super().on_response_complete()
         self._unset_keepalive_if_required()  # its timer knows of no request that has begun; `sweep` does
 

@@ -8,7 +8,9 @@ from gateway.bounds import ROUNDS, Late, LoopLag, Patience, Phase, Watch
 from gateway.config import Bounds
 from metering.units import NS_PER_MS, NS_PER_S
 
-PATIENCE = Patience.of(Bounds(idle_s=75, head_s=20, body_s=30, body_bytes_per_s_min=1000, write_stall_s=60))
+PATIENCE = Patience.of(
+    Bounds(idle_s=75, head_s=20, body_s=30, body_bytes_per_s_min=1000, linger_s=5, write_stall_s=60)
+)
 
 
 def look(watch: Watch, at_s: float, *, unsent: int = 0, heard: bool = True) -> Late | None:
@@ -22,6 +24,7 @@ def look(watch: Watch, at_s: float, *, unsent: int = 0, heard: bool = True) -> L
         (Phase.HEAD, 20, Late.HEAD),
         (Phase.BODY, 30, Late.BODY),
         (Phase.REST, 30, Late.BODY),
+        (Phase.PARTING, 5, Late.PARTED),
     ],
 )
 def test_a_phase_has_its_deadline_from_when_it_is_first_seen(
@@ -94,6 +97,41 @@ def test_what_still_comes_of_an_answered_request_has_its_time_whatever_comes() -
     assert watch.phase is Phase.IDLE
 
 
+def parting() -> Watch:
+    watch = Watch()
+    watch.enter(Phase.PARTING)
+    return watch
+
+
+def test_a_client_that_still_sends_is_parted_from_when_it_is_silent() -> None:
+    watch = parting()
+    for at_s in range(0, 20, 4):
+        watch.phase_bytes += 1
+        assert look(watch, at_s) is None
+    assert look(watch, 20.9) is None
+    assert look(watch, 21) is Late.PARTED
+
+
+def test_a_client_that_sends_and_sends_is_parted_from_in_the_end() -> None:
+    watch = parting()
+    for at_s in range(30):
+        watch.phase_bytes += 1_000_000
+        assert look(watch, at_s) is None
+    watch.phase_bytes += 1_000_000
+    assert look(watch, 30) is Late.PARTED
+
+
+def test_a_client_is_not_parted_from_while_it_takes_its_answer() -> None:
+    watch = parting()
+    for at_s in range(0, 120, 10):
+        assert look(watch, at_s, unsent=1_000 - at_s) is None
+    assert look(watch, 120) is Late.PARTED
+    watch = parting()
+    for at_s in range(0, 40, 10):
+        watch.phase_bytes += 1
+        assert look(watch, at_s, unsent=1_000 - at_s) is None
+
+
 def test_nobody_is_late_while_we_do_not_read() -> None:
     watch = Watch()
     watch.enter(Phase.BODY)
@@ -132,7 +170,10 @@ def test_what_is_still_to_be_sent_keeps_a_connection_from_being_idle() -> None:
     assert look(watch, 81) is Late.IDLE
 
 
-@given(st.lists(st.tuples(st.floats(0, 19.9), st.sampled_from([*Phase])), max_size=30))
+ON_THE_WAY = [phase for phase in Phase if phase is not Phase.PARTING]
+
+
+@given(st.lists(st.tuples(st.floats(0, 19.9), st.sampled_from(ON_THE_WAY)), max_size=30))
 def test_whoever_moves_on_in_time_is_never_late(steps: list[tuple[float, Phase]]) -> None:
     watch, at_s = Watch(), 0.0
     for wait_s, phase in steps:

@@ -256,6 +256,26 @@ def test_the_rest_of_a_body_that_was_refused(tight: Bounded) -> None:
     tight.passes("body_time")
 
 
+def test_a_client_that_is_told_to_leave_and_does_not_is_cut(tight: Bounded) -> None:
+    before = tight.metric("client_connections")
+    with Wire(tight.gateway) as silent, Wire(tight.gateway) as dripping:
+        for wire in (silent, dripping):
+            wire.sock.sendall(wire.head("content-length: 100000", "connection: close"))
+            refused(wire.at_end(), 413)
+
+        def is_cut() -> bool:
+            try:
+                dripping.sock.sendall(b" ")
+            except ConnectionError:
+                return True
+            return False
+
+        eventually(is_cut, within_s=30)
+        eventually(lambda: tight.metric("client_connections") == before, within_s=30)
+    tight.passes("body_bytes", 2)
+    assert tight.passed("body_time") == 0
+
+
 @DRIVERS
 @pytest.mark.parametrize("over", [False, True], ids=["streaming", "answered"])
 def test_a_client_that_takes_nothing(
@@ -400,7 +420,7 @@ def test_a_loop_that_is_late_sheds_before_admission(
         got = eventually(is_shed)
         assert b'"code":"overloaded"' in got
         assert b"retry-after: 1" in got
-        (line,) = one.gateway.lines("refused")
+        (line,) = eventually(lambda: one.gateway.lines("refused"))
         assert (line["reason"], line["error_code"]) == ("Overloaded", "overloaded")
         assert len(scripted.asked) - asked == len(one.gateway.lines("admitted")) - 1
         one.passes("loop_lag")

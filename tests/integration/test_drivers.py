@@ -5,6 +5,7 @@ import contextlib
 import json
 import pathlib
 import re
+import select
 import signal
 import socket
 import threading
@@ -166,6 +167,16 @@ def test_pipelined_requests_are_answered_in_order(gateway: Gateway, wire: Wire) 
     eventually(lambda: calls(gateway) == before + 2)
 
 
+def test_a_pipelined_request_may_still_be_coming_when_the_first_is_answered(
+    gateway: Gateway, wire: Wire
+) -> None:
+    for first in (ASK, []):  # one that is taken, one that is refused
+        wire.sock.sendall(wire.ask(first) + wire.ask(ASK)[:-5])
+        assert wire.until(b"}}" if first == [] else CHAT).startswith(b"HTTP/1.1 ")
+        wire.sock.sendall(wire.ask(ASK)[-5:])
+        assert wire.until(CHAT).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize("more", [("Connection: close",), ()], ids=["close", "1.0"])
 def test_a_client_that_wants_no_more_is_let_go(gateway: Gateway, wire: Wire, more: tuple[str, ...]) -> None:
     wire.sock.sendall(wire.ask(ASK, *more, version="1.1" if more else "1.0"))
@@ -190,16 +201,42 @@ def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway, wire: Wire) -
 def test_a_body_that_grows_too_large_is_refused_and_the_connection_goes_on(
     gateway: Gateway, wire: Wire
 ) -> None:
-    piece = b"%x\r\n%b\r\n" % (65536, b" " * 65536)
     wire.sock.sendall(wire.head("Transfer-Encoding: chunked"))
     for _ in range(BODY_BYTES_MAX // 65536 + 2):
-        wire.sock.sendall(piece)
+        wire.sock.sendall(PIECE)
     wire.sock.sendall(b"0\r\n\r\n")
     got = wire.until(b"}}")
     assert got.startswith(b"HTTP/1.1 413 ")
     assert got.count(b"HTTP/1.1") == 1
     wire.sock.sendall(wire.ask(ASK))
     assert wire.until(CHAT).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+PIECE = b"%x\r\n%b\r\n" % (65536, b" " * 65536)
+STILL_SENDING = {
+    "413 on the way": ("Transfer-Encoding: chunked", PIECE * (BODY_BYTES_MAX // 65536 + 1)),
+    "413 at the head": (f"Content-Length: {BODY_BYTES_MAX + 1}", b""),
+    "401": ("Transfer-Encoding: chunked\r\nAuthorization: Bearer wrong", PIECE),
+    "415": ("Transfer-Encoding: chunked\r\nContent-Type: text/plain", PIECE),
+    "415 of an encoding": ("Transfer-Encoding: chunked\r\nContent-Encoding: br", PIECE),
+    "431": ("X-More: " + "y" * 100_000, b""),
+}
+
+
+@pytest.mark.parametrize("refusal", STILL_SENDING)
+def test_a_client_that_still_sends_can_read_why_it_was_refused(
+    gateway: Gateway, wire: Wire, refusal: str
+) -> None:
+    """As a client does that sends all of its request before it reads: nothing of that may meet a reset."""
+    header, begun = STILL_SENDING[refusal]
+    wire.sock.sendall(wire.head(header, "Connection: close") + begun)
+    assert select.select([wire.sock], [], [], 10)[0]  # the answer is out
+    for _ in range(64):
+        wire.sock.sendall(PIECE)
+    got = wire.at_end()
+    assert got.startswith(b"HTTP/1.1 " + refusal[:3].encode())
+    assert b"connection: close" in got
+    assert got.endswith(b"}}")
 
 
 @pytest.mark.parametrize("split", ["head", "body"])

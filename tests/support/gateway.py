@@ -101,7 +101,10 @@ class Gateway:
     def post(
         self, path: str, body: object, *, tenant: str = "acme", **headers: str
     ) -> http.client.HTTPResponse:
-        """POST JSON (or bytes as they are); returns the answer, its body not read yet."""
+        """POST JSON (or bytes as they are); returns the answer, its body not read yet.
+
+        As clients do (httpx, nginx), an answer is read even if it came before all of the request was taken.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         sent = {
@@ -110,8 +113,13 @@ class Gateway:
             "connection": "close",
         }
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request("POST", path, body=data, headers=sent)
-        return connection.getresponse()
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request("POST", path, body=data, headers=sent)
+            return connection.getresponse()  # it closes the connection, at the answer's end
+        except BaseException:
+            connection.close()
+            raise
 
     def lines(self, *kinds: str) -> list[dict]:
         """All journal lines of these kinds (all if none), writer by writer, salvaged ones last."""
