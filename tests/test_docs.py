@@ -14,6 +14,7 @@ from gateway.operations import ALL_OPERATIONS
 from metering import board, facts, record
 from metering.families import FAMILIES
 from metering.findings import Verdict, What
+from metering.focus import file_rules, row_rules
 from metering.metrics import JOURNAL_HEAD_SEQ
 from metering.pricing import Unpriced
 from metering.usage import UsageSource
@@ -201,6 +202,11 @@ def test_every_source_of_counts_stands_on_the_page() -> None:
 def test_every_finding_stands_in_the_audit_page_with_its_verdict(what: What) -> None:
     rows = [line.split("|") for line in page("audit.md").splitlines() if line.startswith("| `")]
     assert [row[2].strip() for row in rows if len(row) == 5 and what in coded(row[1])] == [what.verdict]
+
+
+@pytest.mark.parametrize("rule", [*row_rules.RULES, *file_rules.HEADER_RULES, *file_rules.ACROSS_RULES])
+def test_every_rule_of_the_focus_check_stands_in_the_commands_page(rule: str) -> None:
+    assert f"| `{rule}` | " in page("commands.md")
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -1,0 +1,171 @@
+"""Rules of FOCUS that only a header, or several rows together, can break, by name. Pure."""
+
+import decimal
+from collections.abc import Iterator, Sequence
+
+from metering.focus import allocated_details, values
+from metering.focus.columns import ALLOCATED, COLUMNS, CUSTOM_PATTERN, SUMMABLE, Version
+from metering.focus.record import Finding, Record
+
+HEADER_RULES = {
+    "column-name": "A column is FOCUS's own, or begins with x_ and is PascalCase; none stands twice.",
+    "column-version": "A column is of the file's version of FOCUS.",
+    "column-missing": "Every mandatory column of the version is there, and what each brings with it.",
+    "column-order": "FOCUS's columns come first, then the x_ ones; each in alphabetical order.",
+}
+ACROSS_RULES = {
+    "cells": "A row has as many cells as the header.",
+    "sku-parent": "A SkuPriceId has one SkuId, one meter and one set of details.",
+    "service": "A ServiceName has one category and one subcategory.",
+    "account": "A billing account has one name, type and currency.",
+    "invoice": "An invoice has one issuer and one billing period.",
+    "ratios": "The ratios of a split charge add up to 1.",
+    "shares": "Each ratio is its row's part of the quantity that was split.",
+    "origin": "The rows of a split charge are alike in all but amounts and whom they went to.",
+    "whole": "A split charge has no more hours than its charge period.",
+}
+
+_WITH = {
+    "AllocatedResourceId": ("AllocatedMethodId", "AllocatedTags"),
+    "ConsumedQuantity": ("ConsumedUnit",),
+    "ConsumedUnit": ("ConsumedQuantity",),
+    "RegionId": ("RegionName",),
+    "ResourceId": ("ResourceName", "ResourceType"),
+    "SkuId": ("SkuMeter", "SkuPriceId"),
+    "SkuPriceId": ("ListUnitPrice", "SkuId", "SkuPriceDetails"),
+    "SubAccountId": ("SubAccountName",),
+}
+"""A column → what must be there with it."""
+
+_ONE_OF = {
+    "sku-parent": (("SkuPriceId",), ("SkuId", "SkuMeter", "SkuPriceDetails")),
+    "service": (("ServiceName",), ("ServiceCategory", "ServiceSubcategory")),
+    "account": (("BillingAccountId",), ("BillingAccountName", "BillingAccountType", "BillingCurrency")),
+    "invoice": (("InvoiceId",), ("BillingPeriodEnd", "BillingPeriodStart", "InvoiceIssuerName")),
+}
+"""Rule → columns by which, and columns that have then one value each."""
+
+_ORIGIN = (
+    "ResourceId",
+    "ChargePeriodStart",
+    "ChargePeriodEnd",
+    "BillingPeriodStart",
+    "ChargeClass",
+    "InvoiceId",
+    "SkuId",
+)
+"""What tells split charges apart."""
+_ALIKE = (
+    "AllocatedMethodId",
+    *(name for name in COLUMNS if name not in SUMMABLE and name not in ALLOCATED and name not in _ORIGIN),
+)
+_SHARE_DIFFERENCE_MAX = decimal.Decimal("0.000000002")
+"""A ratio has nine digits: it is rounded once, and the last takes the rest."""
+
+
+def version_of(header: Sequence[str]) -> Version:
+    """The version that a file is of by its columns: the newest of which it has one that is mandatory."""
+    return Version.V1_4 if "ServiceProviderName" in header or "HostProviderName" in header else Version.V1_2
+
+
+def header_findings(header: Sequence[str], asked: Version | None) -> Iterator[Finding]:
+    """What is wrong with the names of the columns. asked: the version to check by; None: as the file shows.
+
+    A file that shows 1.4 and keeps the two columns that 1.4 has taken out is taken for one that serves both.
+    """
+    version = asked or version_of(header)
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
+            yield Finding(1, name, "column-name", name, "it stands twice")
+        elif name not in COLUMNS and not CUSTOM_PATTERN.fullmatch(name):
+            yield Finding(1, name, "column-name", name, "it is neither FOCUS's nor x_ and PascalCase")
+        elif name in COLUMNS and not COLUMNS[name].is_of(version):
+            kept = asked is None and COLUMNS[name].until is Version.V1_3
+            if not kept:
+                yield Finding(1, name, "column-version", name, f"FOCUS {version} has no such column")
+        seen.add(name)
+    for column in COLUMNS.values():
+        if column.mandatory and column.is_of(version) and column.name not in seen:
+            yield Finding(1, column.name, "column-missing", "", f"FOCUS {version} wants it in every file")
+    for name, wanted in _WITH.items():
+        for other in wanted:
+            if name in seen and other not in seen:
+                yield Finding(1, other, "column-missing", "", f"it belongs to {name}")
+    ordered = sorted(header, key=lambda name: (name not in COLUMNS, name))
+    for name, right in zip(header, ordered, strict=True):
+        if name != right:
+            yield Finding(1, name, "column-order", name, f"{right} comes before it")
+            return
+
+
+class _Origin:
+    """A charge that was split, as far as its rows have been seen."""
+
+    def __init__(self, row: Record) -> None:
+        self.first = row
+        self.ratio = decimal.Decimal()
+        self.quantity = decimal.Decimal()
+        self.parts: list[tuple[int, decimal.Decimal, decimal.Decimal]] = []
+
+
+class Across:
+    """Gathers what rules over several rows need. Memory grows with SKUs, accounts and split charges."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[tuple[str, ...], Record] = {}
+        self._origins: dict[tuple[str | None, ...], _Origin] = {}
+
+    def take(self, row: Record) -> Iterator[Finding]:
+        """The next row. yields what it breaks with those before it."""
+        for rule, (by, alike) in _ONE_OF.items():
+            key = tuple(row.text(column) or "" for column in by)
+            if not all(key):
+                continue
+            first = self._firsts.setdefault((rule, *key), row)
+            yield from _unlike(rule, first, row, alike)
+        if row.text("AllocatedMethodId") is not None:
+            yield from self._split(row)
+
+    def end(self) -> Iterator[Finding]:
+        """All rows were taken. yields what is wrong with split charges as wholes."""
+        for origin in self._origins.values():
+            line, what = origin.first.line, origin.first.text("ResourceId") or ""
+            if origin.ratio != 1:
+                says = f"the ratios of {what} from {origin.first.text('ChargePeriodStart')} add up to {origin.ratio}"
+                yield Finding(line, "AllocatedMethodDetails", "ratios", str(origin.ratio), says)
+            elif origin.quantity:
+                for at, ratio, quantity in origin.parts:
+                    if abs(ratio * origin.quantity - quantity) > _SHARE_DIFFERENCE_MAX * abs(origin.quantity):
+                        says = f"{quantity} of {origin.quantity} is another part"
+                        yield Finding(at, "AllocatedMethodDetails", "shares", str(ratio), says)
+            start, end = origin.first.moment("ChargePeriodStart"), origin.first.moment("ChargePeriodEnd")
+            in_hours = origin.first.text("ConsumedUnit") == "Hours" and not origin.first.is_correction
+            if in_hours and start is not None and end is not None:
+                most = decimal.Decimal((end - start).total_seconds()) / 3_600
+                if origin.quantity > most:
+                    says = f"the rows of {what} add up to more hours than the period has"
+                    yield Finding(line, "PricingQuantity", "whole", str(origin.quantity), says)
+
+    def _split(self, row: Record) -> Iterator[Finding]:
+        key = tuple(row.text(column) for column in _ORIGIN)
+        origin = self._origins.get(key)
+        if origin is None:
+            origin = self._origins[key] = _Origin(row)
+        else:
+            yield from _unlike("origin", origin.first, row, _ALIKE)
+        try:
+            ratio = allocated_details.read(row.text("AllocatedMethodDetails") or "").ratio
+        except allocated_details.NotDetails:
+            return  # a rule of the row tells of it, and the sum will not be 1
+        quantity = row.number("PricingQuantity") or decimal.Decimal()
+        origin.ratio = values.EXACT.add(origin.ratio, ratio)
+        origin.quantity = values.EXACT.add(origin.quantity, quantity)
+        origin.parts.append((row.line, ratio, quantity))
+
+
+def _unlike(rule: str, first: Record, row: Record, columns: Sequence[str]) -> Iterator[Finding]:
+    for column in columns:
+        if row.text(column) != first.text(column):
+            says = f"line {first.line} has {first.text(column)!r}"
+            yield Finding(row.line, column, rule, row.text(column) or "", says)
