@@ -18,7 +18,8 @@ from metering import board, control, files
 from metering.board import Gauge
 from metering.bypass import Bypass
 from metering.control import Difference
-from metering.controller import DIRECTORY, Controller
+from metering.control_kept import DIRECTORY
+from metering.controller import Controller
 from metering.store import Store
 from metering.units import NS_PER_HOUR, NS_PER_S
 

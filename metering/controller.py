@@ -1,7 +1,7 @@
 """The control at work: journals, pages and store are read at one cut, and compared (metering/control.py).
 
 What a journal says up to a cut is kept and gone on from at the next look. What a directory that is complete
-says does not change: it is kept in `<state_dir>/control/<writer>.json`, so neither a new process nor the
+says does not change: it is kept in files (metering/control_kept.py), so neither a new process nor the
 removal of the directory (once the archive has it) makes it unknown. Lines that are in the archive alone are read
 there, where they were not read before.
 """
@@ -13,23 +13,20 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import msgspec
-
-from metering import control, epochs, export, families, files, gone, ledger, pages
+from metering import control, epochs, export, families, gone, ledger, pages
 from metering.archive import Archive
 from metering.control import Counted, Difference, Ledgered
+from metering.control_kept import ControlKept, Past
 from metering.export import Row
 from metering.families import Totals
 from metering.journal import Directory, directories
-from metering.ledger import UNITS, Account, Amounts, Held
+from metering.ledger import UNITS, Amounts, Held
 from metering.pages import PageError
 from metering.record import CallRecord, Line
 from metering.store import Store
 from metering.units import PICO_USD_PER_USD
 
-DIRECTORY = "control"
 _LOOKS_MAX = 100
-_SUFFIX = ".json"
 
 
 class Shown(NamedTuple):
@@ -41,13 +38,6 @@ class Shown(NamedTuple):
     totals: Totals
     upto: Mapping[str, int]
     retired: frozenset[str]
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    """A complete directory, to its last line."""
-
-    counted: Counted
-    ledgered: list[tuple[str, int, list[tuple[Account, Amounts]]]]
 
 
 class _Journal:
@@ -69,7 +59,8 @@ class Controller:
     def __init__(self, state_dir: pathlib.Path, *, archive: Archive | None = None, keep: bool = True) -> None:
         self._root = state_dir / "journal"
         self._pages = state_dir / "pages"
-        self._kept = state_dir / DIRECTORY
+        self._kept = ControlKept(state_dir)
+        self._past = Past()
         self._archive = archive
         self._keeps = keep
         self._journals: dict[str, _Journal] = {}
@@ -83,12 +74,14 @@ class Controller:
         held = {tenant: await store.held(tenant, from_hour) for tenant in await store.tenants()}
         epoch, writers = await store.epoch(), await store.writers()
         await asyncio.to_thread(self._read_all, held, shown)
+        if self._keeps and from_hour == 0:  # else the floors are not the ledger's own
+            await asyncio.to_thread(self._let_go, held, shown)
         return [*self._compare(held, epochs.answered(epoch, writers), shown)]
 
     @property
     def backends(self) -> dict[str, int]:
         """Tokens, prompt and completion, that each backend made by our records, as of the last look."""
-        sums: dict[str, int] = {}
+        sums = dict(self._past.backends)
         for journal in self._journals.values():
             for backend, tokens in journal.counted.backends.items():
                 sums[backend] = sums.get(backend, 0) + tokens
@@ -102,13 +95,16 @@ class Controller:
         counted = [
             journal.counted
             for writer, journal in self._journals.items()
-            if writer in shown.upto or writer in shown.retired
+            if (writer in shown.upto or writer in shown.retired) and writer not in self._past.writers
         ]
+        if shown.retired.issuperset(self._past.writers):  # else the gone page was made again without them
+            counted.append(self._past.counted)
         yield from control.journal_metrics(shown.totals, counted)
 
     def _read_all(self, held: Mapping[str, Held], shown: Shown) -> None:
         found = {directory.writer: directory for directory in directories(self._root)}
-        for writer in sorted(found.keys() | self._stored()):
+        self._past = self._kept.past()
+        for writer in sorted(found.keys() | self._kept.writers()):
             if writer not in self._journals:
                 self._journals[writer] = self._load(writer)
             cuts = {tenant: one.marks[writer].seq for tenant, one in held.items() if writer in one.marks}
@@ -144,7 +140,8 @@ class Controller:
         journal.counted.seq = max(journal.counted.seq, page_cut)
         whole = journal.end == page_cut and journal.ledgered.upto == journal.counted.lasts
         if self._keeps and whole and not journal.kept:
-            self._keep(writer, journal)
+            self._kept.put(writer, journal.counted, journal.ledgered)
+            journal.kept = True
 
     def _records(self, directory: Directory, after_seq: int) -> Iterator[tuple[Line, int, str]]:
         if self._archive is not None and after_seq < directory.starts_after:
@@ -153,31 +150,35 @@ class Controller:
 
     # What was read of complete directories
 
-    def _stored(self) -> set[str]:
-        return {path.stem for path in self._kept.glob(f"*{_SUFFIX}")}
-
     def _load(self, writer: str) -> _Journal:
         journal = _Journal()
-        try:
-            kept = msgspec.json.decode((self._kept / f"{writer}{_SUFFIX}").read_bytes(), type=_Kept)
-        except (FileNotFoundError, msgspec.MsgspecError):  # it is made again from the directory
-            return journal
-        journal.counted = kept.counted
-        journal.ledgered = Ledgered(
-            {tenant: upto for tenant, upto, _ in kept.ledgered},
-            {tenant: dict(accounts) for tenant, _, accounts in kept.ledgered},
-        )
-        journal.kept, journal.end = True, kept.counted.seq
+        if (kept := self._kept.load(writer)) is not None:
+            journal.counted, journal.ledgered = kept
+            journal.kept, journal.end = True, journal.counted.seq
         return journal
 
-    def _keep(self, writer: str, journal: _Journal) -> None:
-        ledgered = [
-            (tenant, upto, list(journal.ledgered.sums[tenant].items()))
-            for tenant, upto in journal.ledgered.upto.items()
-        ]
-        self._kept.mkdir(exist_ok=True)
-        files.put(self._kept / f"{writer}{_SUFFIX}", msgspec.json.encode(_Kept(journal.counted, ledgered)))
-        journal.kept = True
+    def _let_go(self, held: Mapping[str, Held], shown: Shown) -> None:
+        """Add up those that are neither here nor in any hour that the ledger has open, nor named by a mark of it."""
+        here = {directory.writer for directory in directories(self._root)}
+        marked = {writer for one in held.values() for writer in one.marks}
+        past = {
+            writer: journal.counted
+            for writer, journal in self._journals.items()
+            if journal.kept and writer not in here | marked and writer in shown.retired
+            if _is_closed(journal.ledgered, held)
+        }
+        if past:
+            self._kept.add_to_past(past.items())
+            self._past = self._kept.past()
+            for writer in past:
+                del self._journals[writer]
+
+
+def _is_closed(ledgered: Ledgered, held: Mapping[str, Held]) -> bool:
+    return all(
+        tenant in held and all(account.hour < held[tenant].floor for account in sums)
+        for tenant, sums in ledgered.sums.items()
+    )
 
 
 def shown_by(pages_dir: pathlib.Path) -> Shown:

@@ -15,8 +15,13 @@ from typing import Literal
 
 import msgspec
 
+from metering.ledger import hour_text
+from metering.units import NS_PER_HOUR
+
 NO_EPOCH = ""
 """Of a store, or a tenant, that has none yet, or has none any more."""
+
+_FOREVER_NS = 2**63 - 1
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +30,8 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     behind: tenants whose streams could not be folded; epoch: in which all others were.
     hour: the last hour it has a posting in, `yyyymmddhh`, once it is closed; "" if it has none.
     seq: its last line, or the last that was folded while it is open; seen_ns: when this was stated.
-    state: `gone` is said by a person, of a journal that nobody will ever find: it is waited for no more.
+    state: `gone` is said by a person, of a journal that nobody will ever find: it is waited for no more. A person need
+    not say when (seen_ns 0): a gateway that sees it does.
     """
 
     behind: tuple[str, ...] = ()
@@ -67,12 +73,31 @@ def answered(epoch: str, writers: Mapping[str, Writer]) -> frozenset[str]:
 
 
 def below(writers: Mapping[str, Writer], floor: str) -> list[str]:
-    """Writers whose marks can go: closed, folded, and their last hour is below the floor."""
-    return sorted(
-        name
+    """Writers whose marks can go, for all that they may have a posting in is below the floor.
+
+    Those that are closed and folded, by their last hour; those that were given up, by the hour when that was said.
+    """
+    return sorted(name for name, one in writers.items() if _is_below(one, floor))
+
+
+def _is_below(one: Writer, floor: str) -> bool:
+    if one.state == "gone":
+        return 0 < one.seen_ns <= _FOREVER_NS and hour_text(one.seen_ns // NS_PER_HOUR) < floor
+    return one.state == "closed" and not one.behind and one.epoch != NO_EPOCH and one.hour < floor
+
+
+def undated(writers: Mapping[str, Writer], now_ns: int) -> dict[str, Writer]:
+    """Writers that were given up, and nobody said when, with a time: now, or the newest that anybody has stated.
+
+    A gateway whose clock is behind must not let one go early, whose mark is all that keeps its records from being
+    folded twice.
+    """
+    newest_ns = max((one.seen_ns for one in writers.values()), default=0)
+    return {
+        name: msgspec.structs.replace(one, seen_ns=max(now_ns, newest_ns))
         for name, one in writers.items()
-        if one.state == "closed" and not one.behind and one.epoch != NO_EPOCH and one.hour < floor
-    )
+        if one.state == "gone" and one.seen_ns <= 0
+    }
 
 
 def news(stated: Mapping[str, Writer], known: Mapping[str, Writer]) -> dict[str, Writer]:

@@ -118,6 +118,9 @@ class Register:
     async def _look(self) -> None:
         """Read the list of writers, and put back who was on it and is not; but for those whose hours are closed."""
         found = await self._store.writers()
+        if undated := epochs.undated(found, self._clock()):
+            await self._store.put_writers(undated)
+            found = found | undated
         missing = {name: one for name, one in self._writers.items() if name not in found}
         for name in epochs.below(missing, min(self._floors.values(), default="")):
             del missing[name]

@@ -2,12 +2,14 @@
 
 import asyncio
 import pathlib
+import shutil
 from collections.abc import Mapping
 
 import pytest
 
 from metering import gone, ledger
-from metering.control import JOURNAL_LEDGER, JOURNAL_METRICS, Ledgered
+from metering.control import JOURNAL_LEDGER, JOURNAL_METRICS, Counted, Difference, Ledgered
+from metering.control_kept import ControlKept
 from metering.controller import Controller
 from metering.epochs import Writer
 from metering.journal import Directory
@@ -22,9 +24,11 @@ EVERYTHING = 1 << 60
 
 
 class Ledger:
-    """A store that holds just what one journal says."""
+    """A store that holds just what one journal says, or, once it is closed, nothing more of it."""
 
     def __init__(self, directory: Directory) -> None:
+        self.floor = 0
+        self.marked = True
         self._at = ledger.START
         found = Ledgered()
         for line, seq, leaf in directory.records():
@@ -37,8 +41,9 @@ class Ledger:
         return [TENANT]
 
     async def held(self, _tenant: str, _from_hour: int = 0) -> Held:
-        by_writer = {(account.hour, WRITER): amounts for account, amounts in self._sums.items()}
-        return Held({WRITER: self._at}, self._sums, by_writer, 0)
+        sums = {account: amounts for account, amounts in self._sums.items() if account.hour >= self.floor}
+        by_writer = {(account.hour, WRITER): amounts for account, amounts in sums.items()}
+        return Held({WRITER: self._at} if self.marked else {}, sums, by_writer, self.floor)
 
     async def epoch(self) -> str:
         return ""
@@ -79,3 +84,104 @@ def test_what_was_read_before_the_front_was_deleted_need_not_be_read_again(
     Trimmer(place.archive, archiver, place.maker).trim([directory], EVERYTHING, {WRITER})
     assert asyncio.run(keeper.look(store)) == []
     assert asyncio.run(Controller(tmp_path).look(store)) == []  # by what the first has kept
+
+
+def kept(state_dir: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in (state_dir / "control").iterdir())
+
+
+def looked(state_dir: pathlib.Path, store: Ledger) -> tuple[list[Difference], dict[str, int]]:
+    """By a process that has just been started."""
+    keeper = Controller(state_dir)
+    return asyncio.run(keeper.look(store)), keeper.backends
+
+
+def closed_and_deleted(place: Place, state_dir: pathlib.Path) -> Ledger:
+    """A journal that was compared, whose hours the ledger has closed, and that is no longer here."""
+    directory = place.closed()
+    store = Ledger(directory)
+    gone.retire(state_dir / "pages", place.journals)
+    assert looked(state_dir, store)[0] == []
+    shutil.rmtree(directory.path)
+    store.floor, store.marked = 1 << 30, False
+    return store
+
+
+def test_of_what_the_ledger_has_closed_the_sum_alone_is_kept(place: Place, tmp_path: pathlib.Path) -> None:
+    store = closed_and_deleted(place, tmp_path)
+    assert kept(tmp_path) == [f"{WRITER}.json"]
+    before = Controller(tmp_path)
+    asyncio.run(before.look(store, 1))
+    for _ in range(2):
+        assert looked(tmp_path, store) == ([], before.backends)
+        assert kept(tmp_path) == ["past.json"]
+
+
+@pytest.mark.parametrize(
+    "reason", ["a mark", "an open hour", "not retired", "still here", "part of the hours"]
+)
+def test_it_is_kept_as_long_as_anything_asks_for_it(
+    place: Place, tmp_path: pathlib.Path, reason: str
+) -> None:
+    store = closed_and_deleted(place, tmp_path)
+    keeper = Controller(tmp_path)
+    match reason:
+        case "a mark":
+            store.marked = True
+        case "an open hour":
+            store.floor = 0
+            store.marked = True
+        case "not retired":
+            gone._store(tmp_path / "pages", gone.Gone(frozenset(), {}))
+        case "still here":
+            place.closed()
+        case "part of the hours":  # as the looks between the hours see it
+            asyncio.run(keeper.look(store, 1))
+            assert kept(tmp_path) == [f"{WRITER}.json"]
+            return
+    assert asyncio.run(keeper.look(store)) == []
+    assert kept(tmp_path) == [f"{WRITER}.json"]
+
+
+def test_a_crash_between_the_sum_and_the_deletion_counts_nothing_twice(
+    place: Place, tmp_path: pathlib.Path
+) -> None:
+    store = closed_and_deleted(place, tmp_path)
+    file = tmp_path / "control" / f"{WRITER}.json"
+    data = file.read_bytes()
+    looked(tmp_path, store)
+    file.write_bytes(data)
+    assert looked(tmp_path, store)[0] == []
+    ControlKept(tmp_path).add_to_past([(WRITER, Counted(sums={TENANT: [1] * 6}))])
+    assert kept(tmp_path) == ["past.json"]
+    assert looked(tmp_path, store)[0] == []
+
+
+def test_a_directory_that_comes_back_is_not_counted_beside_the_sum(
+    place: Place, tmp_path: pathlib.Path
+) -> None:
+    store = closed_and_deleted(place, tmp_path)
+    looked(tmp_path, store)
+    place.closed()
+    gone.retire(tmp_path / "pages", place.journals)
+    assert looked(tmp_path, store)[0] == []
+
+
+def test_a_gone_page_that_was_made_again_has_none_of_it(place: Place, tmp_path: pathlib.Path) -> None:
+    store = closed_and_deleted(place, tmp_path)
+    looked(tmp_path, store)
+    (tmp_path / "pages" / gone.NAME).unlink()
+    gone.retire(tmp_path / "pages", place.journals)
+    assert looked(tmp_path, store)[0] == []
+
+
+def test_the_law_sees_what_is_forgotten(
+    place: Place, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant: the file is deleted, and nothing added up."""
+    store = closed_and_deleted(place, tmp_path)
+    monkeypatch.setattr(
+        ControlKept, "add_to_past", lambda kept, past: [kept._file(one).unlink() for one, _ in past]
+    )
+    looked(tmp_path, store)
+    assert {one.pair for one in looked(tmp_path, store)[0]} == {JOURNAL_METRICS}

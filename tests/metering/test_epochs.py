@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from metering.folder import Folder
 from metering.ledger import Balances
 from metering.register import Register, new_epoch, raise_floor
 from metering.store import StoreUnavailable
+from metering.units import NS_PER_HOUR
 from metering.upkeep import Upkeep
 from tests.support.ledgers import (
     HOUR,
@@ -73,6 +75,20 @@ def test_news_is_more_than_another_time() -> None:
     assert epochs.news({"w1": later}, {"w1": CLOSED}) == {"w1": later}
 
 
+SEEN_NS = ledger.hour_number("2026092114") * NS_PER_HOUR
+
+
+def test_who_was_given_up_without_a_date_gets_the_newest_that_anybody_knows() -> None:
+    gone = Writer(host="", seen_ns=0, seq=0, state="gone")
+    dated = msgspec.structs.replace(gone, seen_ns=3)
+    assert epochs.undated({"w": gone, "x": dated, "y": OPEN}, 9) == {
+        "w": msgspec.structs.replace(gone, seen_ns=9)
+    }
+    newest = msgspec.structs.replace(OPEN, seen_ns=12)
+    assert epochs.undated({"w": gone, "y": newest}, 9) == {"w": msgspec.structs.replace(gone, seen_ns=12)}
+    assert epochs.undated({}, 9) == {}
+
+
 @pytest.mark.parametrize(
     ("changes", "goes"),
     [
@@ -82,6 +98,10 @@ def test_news_is_more_than_another_time() -> None:
         ({"epoch": ""}, False),
         ({"hour": "2026092115"}, False),
         ({"hour": ""}, True),
+        ({"state": "gone", "seen_ns": SEEN_NS}, True),
+        ({"state": "gone", "seen_ns": SEEN_NS + NS_PER_HOUR}, False),
+        ({"state": "gone", "seen_ns": 0}, False),
+        ({"state": "gone", "seen_ns": 2**70}, False),
     ],
 )
 def test_whose_marks_can_go(changes: dict[str, object], goes: bool) -> None:
@@ -292,6 +312,24 @@ def test_a_writer_that_the_floor_has_let_go_is_not_put_back() -> None:
         await g1.round()  # it remembers them all
         assert store.balances.writers == {}
         assert g1.register.unready == []
+
+    asyncio.run(scenario())
+
+
+def test_who_was_given_up_is_dropped_once_the_floor_has_passed_that_hour() -> None:
+    async def scenario() -> None:
+        store, g1, _ = two_gateways()
+        lost = Writer(host="", seen_ns=0, seq=0, state="gone")
+        await store.put_writers({"w-lost": lost})
+        await g1.round()
+        seen_ns = (await store.writers())["w-lost"].seen_ns
+        assert seen_ns > 0
+        hour = seen_ns // NS_PER_HOUR
+        await raise_floor(store, TENANTS, ledger.hour_text(hour))
+        assert "w-lost" in store.balances.writers
+        await raise_floor(store, TENANTS, ledger.hour_text(hour + 1))
+        await g1.round()  # it remembers it
+        assert "w-lost" not in store.balances.writers
 
     asyncio.run(scenario())
 
