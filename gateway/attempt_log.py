@@ -33,7 +33,7 @@ class AttemptLog:
 
     def fold(self, line: Line, _seq: int, _leaf: str) -> None:
         """Say which attempts of a call failed."""
-        if isinstance(line, CallRecord):
+        if line.kind == "call":
             for attempt in line.attempts:
                 if attempt.outcome in _FAILED:
                     self._say(line, attempt)

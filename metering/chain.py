@@ -124,6 +124,14 @@ def encode_bare(line: record.Line) -> bytes:
     return data
 
 
+def encode_linked(line: record.Line) -> tuple[bytes, str]:
+    """The line's bytes without its newline, and its leaf: `encode_bare` and `leaf` in one, for who writes lines."""
+    data = _ENCODER.encode(line)
+    if len(data) >= record.RECORD_BYTES_MAX:
+        data = encode_bare(line)
+    return data, hashlib.sha256(b"\x00" + data).hexdigest()
+
+
 def _cut(plan: record.Plan, over: int) -> record.Plan:
     """Drop at least `over` bytes of the plan: first of those left out, then of the last to be tried."""
     left_out, able, cut = list(plan.left_out), list(plan.able), plan.cut

@@ -40,7 +40,6 @@ from metering.logs import log
 from metering.notary import Notary, Signed, SigningKey
 from metering.pace import Pace
 from metering.record import (
-    Admitted,
     CallRecord,
     Ended,
     Line,
@@ -201,9 +200,9 @@ class Recorder:
         if self._after is not None:
             self._after.append(entry)
             return
-        self._entries.append(entry)
-        if len(self._entries) == 1:
+        if not self._entries:
             self._loop.call_soon(self._flush)
+        self._entries.append(entry)
 
     def note(self, make: Callable[[int, str], Line]) -> None:
         """Put a line into this turn that nobody waits for; make(seq, prev) is called at the flush."""
@@ -293,23 +292,24 @@ class Recorder:
         chunks: list[bytes] = []
         size = 0
         for entry in entries:
+            at = seq + 1
             try:
-                line = entry.line(seq + 1, leaf)
-                assert line.seq == seq + 1 and line.prev == leaf  # noqa: PT018
-                data = chain.encode_bare(line)
+                line = entry.line(at, leaf)
+                assert line.seq == at and line.prev == leaf  # noqa: PT018
+                data, its_leaf = chain.encode_linked(line)
             except Exception as error:  # noqa: BLE001  one call's fault is not the others'
                 self._report("a line could not be made", error)
                 self._call(entry.failed, OSError(errno.EINVAL, "the line could not be made"))
                 continue
-            if isinstance(line, Refused) and not self._room.fits(len(self._open), size + len(data) + 1):
+            size += len(data) + 1  # its newline
+            if line.kind == "refused" and not self._room.fits(len(self._open), size):
                 self._unwritten(line.kind)
                 turned_away.append(entry)
+                size -= len(data) + 1
                 continue
-            seq += 1
-            leaf = chain.leaf(data)
-            size += len(data) + 1  # its newline
+            seq, leaf = at, its_leaf
             chunks.append(data)
-            lines.append((line, seq, leaf))
+            lines.append((line, at, leaf))
             owners.append(entry)
         chunks.append(b"")
         return Turn(lines, owners, [*owners, *turned_away], b"\n".join(chunks), hour)
@@ -401,15 +401,14 @@ class Recorder:
 
     def _fold(self, written: Sequence[tuple[Line, int, str]]) -> None:
         folded: list[tuple[CallRecord | Refused, int, str]] = []
-        for placed in written:
-            line = placed[0]
-            if isinstance(line, Admitted):
+        for line, at, its_leaf in written:
+            if line.kind == "admitted":
                 self._open[line.call_id] = line.admitted_ns
-            elif isinstance(line, CallRecord):
+            elif line.kind == "call":
                 self._open.pop(line.call_id, None)
-                folded.append((line, placed[1], placed[2]))
-            elif isinstance(line, Refused):
-                folded.append((line, placed[1], placed[2]))
+                folded.append((line, at, its_leaf))
+            elif line.kind == "refused":
+                folded.append((line, at, its_leaf))
         for fold in self._folds:
             for line, seq, leaf in folded:
                 try:

@@ -24,7 +24,7 @@ from metering.folder import Directory, log_stopped, read_again
 from metering.ledger import START, Batch, Done, Gap, Mark, Posted, Posting, Refused, Reply
 from metering.logs import log
 from metering.notary import Signed
-from metering.record import CallRecord, Line
+from metering.record import Line
 from metering.replay import Stopped
 from metering.store import EVICTION_WANTED, Store, StoreUnavailable
 
@@ -200,7 +200,7 @@ class Shipper:
 
     def fold(self, line: Line, seq: int, leaf: str) -> None:
         """Take in a written line."""
-        if not isinstance(line, CallRecord):
+        if line.kind != "call":
             return
         stream = self._streams.get(line.tenant)
         if stream is None:
