@@ -140,7 +140,12 @@ IMPURE_IMPORTS = {
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
     "cryptography": {"metering.checkpoint", "metering.keys"},
-    "duckdb": {"metering.focus.files", "metering.close_files", "metering.facts"},
+    "duckdb": {
+        "metering.bill_reader",
+        "metering.close_files",
+        "metering.facts",
+        "metering.focus.files",
+    },
     "hiredis": set(),
     "httptools": {"backends.upstream", "backends.simulator.http", "gateway.direct"},
     "obstore": {"metering.objects"},
