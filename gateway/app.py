@@ -32,13 +32,14 @@ from gateway.books import PAGES, Books
 from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
-from gateway.config_load import backend_keys, instances_csv, price_tables
+from gateway.config_load import backend_keys, instances_csv
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
 from gateway.kept import KeptResponses
 from gateway.openai_api import OpenAIApi
 from gateway.operations import CANCEL, OPERATIONS, RETRIEVE
 from gateway.ops import Ops
+from gateway.price_books import WatchedPrices
 from gateway.queueing import Seats, share
 from gateway.relay import Services
 from gateway.routing import Target
@@ -195,6 +196,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
         rounds.every(rounds.SLOW_SWEEP_S, books.look),
+        rounds.every(rounds.SLOW_SWEEP_S, functools.partial(state.take_up_prices, entries)),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.drain(worker.stopping, services, config.drain_s),
@@ -302,8 +304,7 @@ class _State:
 
     def __init__(self, config: Config, books: Books) -> None:
         self._models = config.models
-        book = pricing_config.price_book(config.prices, (), price_tables())
-        self._prices = pricing_config.price_list(config, book)
+        self._prices = WatchedPrices(config)
         self._books = books
         self._catalog = read_catalog(instances_csv())
         self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
@@ -323,20 +324,39 @@ class _State:
         name = entry.backend.name
         if (held := self._books.held) is not None:
             held.page.gauges.backend_state(name, entry.health.state.value)
-        for model in self._models:
-            if any(name in tier.backends for tier in model.tiers):
-                self._identify(model, entry)
+        for model in self._models_of(entry):
+            self._identify(model, entry)
+
+    def _models_of(self, entry: Entry) -> list[cfg.Model]:
+        name = entry.backend.name
+        return [model for model in self._models if any(name in tier.backends for tier in model.tiers)]
+
+    def _host(self, model: cfg.Model, entry: Entry) -> Host:
+        return identity.host(entry.backend, pricing_config.model_facts(model), self._catalog, entry.probed)
 
     def _identify(self, model: cfg.Model, entry: Entry) -> None:
-        host = identity.host(entry.backend, pricing_config.model_facts(model), self._catalog, entry.probed)
+        host = self._host(model, entry)
         digest = identity.digest(host)
         recorder = self._books.recorder
         if self._written.get((model.name, host.backend)) == (recorder.writer, digest):
             return
         self._written[model.name, host.backend] = recorder.writer, digest
         recorder.note(functools.partial(_identity_line, host, digest))
+        self._set_target(model, entry, host, digest)
+
+    def take_up_prices(self, entries: Sequence[Entry]) -> None:
+        """Calls that are planned from now on are priced by what has been imported meanwhile."""
+        if not self._prices.look():
+            return
+        log(logger, logging.INFO, "imported prices taken up", digest=self._prices.list.book.digest)
+        for entry in entries:
+            for model in self._models_of(entry):
+                host = self._host(model, entry)
+                self._set_target(model, entry, host, identity.digest(host))
+
+    def _set_target(self, model: cfg.Model, entry: Entry, host: Host, digest: str) -> None:
         now_ns = time.time_ns()
-        tariffs = self._prices.schedule(host, now_ns)
+        tariffs = self._prices.list.schedule(host, now_ns)
         tariff = tariffs.at(now_ns)
         if isinstance(tariff, Unpriced):
             self._say_unpriced(tariff, host, entry.backend.instance_type)

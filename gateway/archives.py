@@ -1,4 +1,4 @@
-"""The archive that a configuration names, and what is looked for in it."""
+"""The archive that a configuration names, and what is looked for in it or, without one, in the state directory."""
 
 import contextlib
 import pathlib
@@ -13,7 +13,7 @@ from metering import prove as proving
 from metering.archive import JOURNAL, Archive
 from metering.audit import Found, NotFound
 from metering.journal import WRITER_PATTERN, directories
-from metering.objects import ArchiveError, open_objects
+from metering.objects import ArchiveError, LocalObjects, Objects, open_objects
 from metering.proof import Proof
 from metering.readable import Readable
 from metering.recall import recall
@@ -26,6 +26,12 @@ def archive_of(journal: Journal) -> Archive | None:
         return None
     endpoint, region = journal.archive_endpoint, journal.archive_region
     return Archive(open_objects(journal.archive, endpoint=endpoint, region=region))
+
+
+def objects_of(state_dir: pathlib.Path, journal: Journal) -> Objects:
+    """Where imported prices and closed hours are: in the archive, else in the state directory. Connects to nothing."""
+    archive = archive_of(journal)
+    return LocalObjects(state_dir) if archive is None else archive.objects
 
 
 def all_journals(journals: pathlib.Path, journal: Journal) -> Iterator[Readable]:

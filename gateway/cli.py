@@ -7,7 +7,14 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from gateway import audit_commands, config_load, control_command, focus_commands, ledger_commands
+from gateway import (
+    audit_commands,
+    config_load,
+    control_command,
+    focus_commands,
+    ledger_commands,
+    price_commands,
+)
 from gateway.commands import (
     EXIT_FAILED,
     EXIT_OK,
@@ -171,6 +178,7 @@ def parser() -> argparse.ArgumentParser:
     ledger_commands.add_to(commands)
     control_command.add_to(commands)
     audit_commands.add_to(commands)
+    price_commands.add_to(commands)
     focus_commands.add_to(commands)
     return top
 

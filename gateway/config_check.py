@@ -67,8 +67,13 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     for index, backend in enumerate(config.backends):
         _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
     _check_models(config, report)
-    _check_once(report, "prices", [_price_key(price) for price in config.prices])
-    for index, price in enumerate(config.prices):
+    check_prices(config.prices, report)
+
+
+def check_prices(prices: Sequence[PriceEntry], report: Report) -> None:
+    """Name every mistake in the prices of instances."""
+    _check_once(report, "prices", [_price_key(price) for price in prices])
+    for index, price in enumerate(prices):
         _check_price(f"prices[{index}]", price, report)
 
 

@@ -14,7 +14,7 @@ from backends import tls
 from backends.catalog import read_catalog
 from backends.model import Section
 from gateway import config_check, pricing_config
-from gateway.config import LISTEN_DEFAULT, Config, Journal, Redis, Scope, host_and_port
+from gateway.config import LISTEN_DEFAULT, Config, Journal, PriceEntry, Redis, Scope, host_and_port
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
 from gateway.pricing_config import Tables
@@ -56,6 +56,7 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state_dir: str = ".weighbridge"
     redis: Redis = Redis()
     journal: Journal = Journal()
+    prices: tuple[PriceEntry, ...] = ()
 
     @property
     def journals(self) -> pathlib.Path:
@@ -154,6 +155,7 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
     root.value = {key: root.value[key] for key in Place.__struct_fields__ if key in root.value}
     shape = Shape()
     found = shape.read(root, Place)
+    config_check.check_prices(found.prices, shape.report)
     shape.raise_mistakes()
     return found
 

@@ -1,6 +1,6 @@
 """The clerk's keeping of the journals: sealed, made facts of, archived, trimmed, and deleted when they are old.
 
-retention ─▶ seal ─▶ facts ─▶ archive ─▶ anchors ─▶ trim          the last three where `journal.archive` is set
+retention ─▶ seal ─▶ facts ─▶ prices ─▶ archive ─▶ anchors ─▶ trim          the last four where `journal.archive` is set
 """
 
 import functools
@@ -13,6 +13,7 @@ from typing import Literal
 from gateway.archives import archive_of
 from gateway.config import Config
 from gateway.duties import Duty, Task
+from gateway.price_books import PriceCopies
 from metering import event_journal, events, facts, gone, retention, sealing
 from metering.anchors import ArchivedAnchors
 from metering.archive import Archiver
@@ -39,7 +40,7 @@ class Keeping:
 
     def __init__(self, config: Config, clock: Callable[[], int] = time.time_ns) -> None:
         """Raises OSError, ArchiveError."""
-        state_dir = pathlib.Path(config.state_dir)
+        state_dir = self._state_dir = pathlib.Path(config.state_dir)
         self._journals = state_dir / "journal"
         self._pages = state_dir / "pages"
         self._keys = Keys(config.state_dir, config.journal.signing_key_file)
@@ -62,7 +63,9 @@ class Keeping:
             archiver = Archiver(self._archive, self._maker, self._clock)
             anchors = ArchivedAnchors(self._archive.objects, self._journals, time.monotonic)
             trimmer = Trimmer(self._archive, archiver, self._maker)
+            copies = PriceCopies(self._archive.objects, self._state_dir)
             found += [
+                Duty("prices", lambda: [Task("", copies.bring_level_if_due)]),
                 Duty("archive", lambda: [Task("", functools.partial(self._archive_all, archiver))]),
                 Duty("anchors", lambda: (Task(writer, put) for writer, put in anchors.due())),
                 Duty("trim", lambda: [Task("", functools.partial(self._trim, trimmer))]),

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gateway.commands import EXIT_OK, CommandError, add, add_place, place
+from metering.periods import instant_text
 from metering.units import NS_PER_S
 
 if TYPE_CHECKING:  # cryptography is imported where it is needed: other commands start in half the time
@@ -100,12 +101,7 @@ def moment(text: str) -> int:
 
 
 def _words(key: "Key") -> str:
-    began = _text(key.from_ns)
+    began = instant_text(key.from_ns)
     if key.until_ns is None:
         return f"{key.id}  from {began}  signs now"
-    return f"{key.id}  from {began}  until {_text(key.until_ns)}  {key.ended_because}"
-
-
-def _text(at_ns: int) -> str:
-    at = datetime.datetime.fromtimestamp(at_ns // NS_PER_S, datetime.UTC)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{key.id}  from {began}  until {instant_text(key.until_ns)}  {key.ended_because}"

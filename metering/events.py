@@ -57,6 +57,17 @@ def repriced(
     return _happening("prices", what=what, of=of, before=before, after=after)
 
 
+def prices_imported(
+    *, actor: str, version: int, file: str, sha256: str, added: int, before: str, after: str
+) -> Happening:
+    """Prices of instances are about to be imported. sha256: of the file, hex; before, after: PriceBook.digest of what
+    has been imported."""
+    return _happening(
+        "prices", actor, what="import", version=str(version), file=file, sha256=sha256, added=str(added),
+        before=before, after=after,
+    )  # fmt: skip
+
+
 def exported(
     *, actor: str, what: Literal["csv", "lines", "pack"], period: str, rows: int, sha256: str, to: str,
     tenant: str | None = None,

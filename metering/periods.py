@@ -3,6 +3,8 @@
 import datetime
 import re
 
+from metering.units import NS_PER_S
+
 _DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MOMENT_PATTERN = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -27,3 +29,9 @@ def parse_instant(text: str) -> int:
             f"{text!r} is no time; write a date (2026-11-01) or a time with its zone (2026-11-01T06:00:00Z)"
         ) from None
     return since // datetime.timedelta(microseconds=1) * 1_000
+
+
+def instant_text(at_ns: int) -> str:
+    """A point in time to the second, rounded down: "2026-11-01T06:00:00Z"."""
+    at = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=at_ns // NS_PER_S)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

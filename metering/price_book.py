@@ -98,19 +98,24 @@ class PriceBook:
         region None: it is not known where the instance runs, so a price for everywhere is taken, else that of
         LIST_REGION. purchase_option None: on demand.
         """
-        return self._ask(tuple(Origin), Priceable(instance_type, region, purchase_option or ON_DEMAND), at_ns)
+        found = self.find(Priceable(instance_type, region, purchase_option or ON_DEMAND), at_ns)
+        return None if found is None else found[1]
 
     def listed(self, of: Priceable, at_ns: int) -> InstancePrice | None:
         """The same, but for the operator's own prices."""
-        return self._ask((Origin.IMPORTED, Origin.SHIPPED), of, at_ns)
+        found = self.find(of, at_ns, (Origin.IMPORTED, Origin.SHIPPED))
+        return None if found is None else found[1]
 
-    def _ask(self, origins: Iterable[Origin], of: Priceable, at_ns: int) -> InstancePrice | None:
+    def find(
+        self, of: Priceable, at_ns: int, origins: Iterable[Origin] = tuple(Origin)
+    ) -> tuple[Origin, InstancePrice] | None:
+        """The price in force with where it is from, of these sources alone."""
         regions = (of.region, None) if of.region is not None else (None, LIST_REGION)
         for origin in origins:
             for region in regions:
                 found = self._sources[origin].newest(of._replace(region=region), at_ns)
                 if found is not None:
-                    return found
+                    return origin, found
         return None
 
     def imported(self, of: Priceable, at_ns: int) -> InstancePrice | None:

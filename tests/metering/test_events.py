@@ -50,9 +50,21 @@ def test_there_is_one_function_for_each_topic() -> None:
         if not name.startswith("_")
         and inspect.signature(function).return_annotation in (Happening, list[Happening])
     ]
-    assert len(makers) == len(EACH) + 1  # `ledger` has two
+    assert len(makers) == len(EACH) + 2  # `ledger` and `prices` have two
     told = events.writers_closed(actor="cli:ann", writers=["w2", "w1"])
     assert told == Happening("ledger", "cli:ann", {"what": "writer_is_dead", "writers": "w1, w2"})
+    told = events.prices_imported(
+        actor="cli:ann",
+        version=2,
+        file="list.csv",
+        sha256="0" * 64,
+        added=3,
+        before="sha256:0",
+        after="sha256:1",
+    )
+    assert (told.topic, told.data["what"], told.data["added"]) == ("prices", "import", "3")
+    (row,) = re.findall(r"^\| `prices` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    assert told.data.keys() <= set(re.findall(r"`([^`]+)`", row))
 
 
 def test_a_happening_becomes_a_line_at_its_place() -> None:
