@@ -138,6 +138,11 @@ class Closes:
             return states[-1]
         return Month(at_ns=0, bills=(), by="", hours={}, month=month, number=0, state=MonthState.PROVISIONAL)
 
+    def months(self) -> list[str]:
+        """Of which something was said, in order."""
+        paths = (one.path.removeprefix(MONTHS) for one in self._objects.list(MONTHS))
+        return sorted({path.partition("/")[0] for path in paths})
+
     def states(self, month: str) -> list[Month]:
         """All that was said of a month, in order."""
         prefix = f"{MONTHS}{month}/"

@@ -149,6 +149,8 @@ class Across:
 
     def _split(self, row: Record) -> Iterator[Finding]:
         key = tuple(row.text(column) for column in _ORIGIN)
+        if row.is_correction:  # what is taken back and what takes its place are two charges
+            key += (row.text("ChargeDescription"),)
         origin = self._origins.get(key)
         if origin is None:
             origin = self._origins[key] = _Origin(row)

@@ -1,0 +1,124 @@
+"""FOCUS *split*: each paid instance-hour is replaced by rows of who used it and what was left unused. Pure.
+
+    an instance's rows of an hour ─▶ one row each: the tenant in the Allocated columns, all else that of the instance
+
+So it can be laid beside the bill by ResourceId and hour. PricingQuantity × unit price = list cost, exactly; ratios
+have nine digits and add up to 1, quantities and costs to the instance's. What was shared out (`allocation.sharing`) is
+in the amounts. Rows without an instance are charges of their own: unused reservations, shared costs. Calls that no
+instance served cost nothing here, and are no rows.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from metering.allocation import Method, split
+from metering.close_row import CloseRow, RowKind
+from metering.export_parts import ExportRow, Part
+from metering.focus.charge import HOURS, Allocation, Category, Charge, Priced, Quantity, Resource
+
+RATIO_WHOLE = 1_000_000_000
+METHOD = "weighbridge-{}"
+INSTANCE = "Inference Instance"
+METER = "Instance Hours"
+
+_ATTO_PER_PICO = 1_000_000
+_PICO_PER_MICRO = 1_000_000
+_NANO_PER_MICRO = 1_000
+_SLOT_SECONDS, _WORK_UNITS = "Slot-Seconds", "Work-Units"
+_PRICING_CATEGORIES = {"spot": "Dynamic", "reserved": "Committed", "savings-plan": "Committed"}
+"""Purchase option → PricingCategory; of all others Standard."""
+
+
+def charges(rows: Iterable[ExportRow]) -> Iterator[Charge]:
+    """Rows of a split file, in the order of the closed rows; those of an instance-hour are in memory together."""
+    for _, group in itertools.groupby(rows, key=lambda each: (each.part, each.row.instance_id)):
+        found = list(group)
+        part = found[0].part
+        if found[0].row.instance_id is None:
+            yield from (_alone(each.row, part) for each in found if each.row.kind is not RowKind.TENANT)
+        else:
+            yield from _of_instance([each.row for each in found], part)
+
+
+def priced_hours(row: CloseRow, sign: int) -> Priced | None:
+    """A row's hours at its instance's price; None: it is unknown."""
+    if row.uusd_per_hour is None or row.instance_type is None:
+        return None
+    option = row.purchase_option or "on-demand"
+    return Priced(
+        quantity=Quantity(sign * (row.micro_hours + row.shared_micro_hours), HOURS),
+        pusd=row.uusd_per_hour * _PICO_PER_MICRO,
+        sku=row.instance_type,
+        meter=METER,
+        sku_price=f"{row.instance_type}/{row.region or 'any-region'}/{option}",
+        details=(("InstanceType", row.instance_type), ("x_PurchaseOption", option)),
+        category=_PRICING_CATEGORIES.get(option, "Standard"),
+    )
+
+
+def cost_ausd(row: CloseRow) -> int | None:
+    """What a row costs, with what was shared out to it; None: unknown."""
+    if row.allocated_pusd is None:
+        return None
+    return (row.allocated_pusd + (row.shared_pusd or 0)) * _ATTO_PER_PICO
+
+
+def _of_instance(rows: list[CloseRow], part: Part) -> Iterator[Charge]:
+    weights = {number: row.micro_hours + row.shared_micro_hours for number, row in enumerate(rows)}
+    whole = sum(weights.values())
+    ratios = split(RATIO_WHOLE, weights) if whole else dict.fromkeys(weights, 0)
+    for number, row in enumerate(rows):
+        cost = cost_ausd(row)
+        if cost is None or (not whole and not cost):
+            continue
+        allocation = _allocation(row, part, ratios[number]) if whole else None
+        yield _charge(
+            row, part, f"{row.instance_type or 'instance'} {row.instance_id}, one hour", allocation, cost
+        )
+
+
+def _alone(row: CloseRow, part: Part) -> Charge:
+    what = "unused reservation" if row.kind is RowKind.RESERVED else "shared cost"
+    name = f" {row.backend}" if row.backend else ""
+    return _charge(row, part, what + name, None, cost_ausd(row) or 0)
+
+
+def _charge(row: CloseRow, part: Part, what: str, allocation: Allocation | None, cost: int) -> Charge:
+    priced = priced_hours(row, part.sign)
+    cost *= part.sign
+    suffix = f" ({part.correction.value} of revision {part.manifest.revision})" if part.correction else ""
+    return Charge(
+        hour=row.hour,
+        billed_in=part.billed_in,
+        revision=part.manifest.revision,
+        correction=part.correction,
+        category=Category.USAGE if priced else Category.ADJUSTMENT,
+        description=what + suffix,
+        cost_ausd=cost,
+        list_ausd=priced.cost_ausd if priced else cost,
+        priced=priced,
+        consumed=priced.quantity if priced else None,
+        resource=None if row.instance_id is None else Resource(row.instance_id, INSTANCE),
+        allocation=allocation,
+        of=row,
+        row=row,
+    )
+
+
+def _allocation(row: CloseRow, part: Part, ratio: int) -> Allocation:
+    used = row.kind in (RowKind.TENANT, RowKind.OVERHEAD)
+    if not used:
+        unit, usage = HOURS, row.micro_hours * _NANO_PER_MICRO
+    elif row.method == Method.SLOT_TIME:
+        unit, usage = _SLOT_SECONDS, row.slot_ns
+    else:
+        unit, usage = _WORK_UNITS, row.work_units * RATIO_WHOLE
+    return Allocation(
+        method=METHOD.format(part.manifest.method),
+        row_method=row.method,
+        ratio=ratio,
+        usage_unit=unit,
+        usage=usage,
+        tenant=row.tenant,
+        tags=row.tags or None if row.tenant is not None else None,
+    )

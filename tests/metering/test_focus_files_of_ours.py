@@ -1,0 +1,173 @@
+"""Both FOCUS files of random fleets: they pass our check, and the sums that stand in their cells are the close's."""
+
+import collections
+import fractions
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metering.close_row import CloseRow, RowKind
+from metering.export_parts import Correction, ExportRow, Part
+from metering.focus import chargeback, split, table
+from metering.focus.charge import Charge
+from metering.focus.chargeback import Charged
+from metering.focus.check import check
+from metering.focus.columns import Version
+from metering.pricing import RateCard
+from tests.support import closed_fleet
+from tests.support.closed_fleet import Hour
+
+PUSD = fractions.Fraction(1, 10**12)
+Cells = dict[str, str | None]
+
+
+def export_rows(hours: list[Hour]) -> Iterator[ExportRow]:
+    for hour in hours:
+        part = Part(hour.manifest)
+        yield from (ExportRow(row, part) for row in hour.rows)
+
+
+def corrected(hours: list[Hour]) -> Iterator[ExportRow]:
+    """Every hour was closed with the first half of its rows, and a month later put right."""
+    made_ns = (hours[0].manifest.hour + 24 * 40) * 3_600 * 10**9
+    for hour in hours:
+        for correction in Correction:
+            part = Part(hour.manifest, correction, made_ns)
+            yield from (ExportRow(row, part) for row in hour.rows)
+
+
+def written(charges: Iterator[Charge], *, is_split: bool, version: Version | None = None) -> list[Cells]:
+    """The file as a reader has it; it passes the check."""
+    columns = table.header(version, is_split=is_split)
+    rows = [table.row(charge, columns, table.Issuer()) for charge in charges]
+    assert list(check(columns, enumerate(rows, 2), version)) == []
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def card_of(cards: dict[str, RateCard]) -> chargeback.CardOf:
+    return lambda row: cards.get(row.instance_family or "")
+
+
+def sums(rows: list[Cells], *by: str) -> dict[tuple[str | None, ...], fractions.Fraction]:
+    found: dict[tuple[str | None, ...], fractions.Fraction] = collections.defaultdict(fractions.Fraction)
+    for row in rows:
+        found[tuple(row[column] for column in by)] += fractions.Fraction(row["EffectiveCost"])
+    return {key: amount for key, amount in found.items() if amount}
+
+
+def closed_sums(hours: list[Hour]) -> dict[tuple[str | None, ...], fractions.Fraction]:
+    found: dict[tuple[str | None, ...], fractions.Fraction] = collections.defaultdict(fractions.Fraction)
+    for hour in hours:
+        for row in hour.rows:
+            cost = (row.allocated_pusd or 0) + (row.shared_pusd or 0)
+            found[table.moment(row.hour), row.pool] += cost * PUSD
+    return {key: amount for key, amount in found.items() if amount}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1 << 32), st.sampled_from(Charged))
+def test_both_files_add_up_to_the_close_by_hour_and_pool(seed: int, by: Charged) -> None:
+    rng = random.Random(seed)
+    cards = closed_fleet.cards(rng)
+    hours = closed_fleet.hours(rng, cards)
+    in_split = written(split.charges(export_rows(hours)), is_split=True)
+    in_chargeback = written(chargeback.charges(export_rows(hours), by, card_of(cards)), is_split=False)
+    wanted = closed_sums(hours)
+    assert sums(in_split, "ChargePeriodStart", "x_Pool") == wanted
+    assert sums(in_chargeback, "ChargePeriodStart", "x_Pool") == wanted
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_a_tenant_is_charged_what_its_calls_were_estimated_at(seed: int) -> None:
+    rng = random.Random(seed)
+    cards = closed_fleet.cards(rng)
+    hours = closed_fleet.hours(rng, cards)
+    charged = sums(
+        written(chargeback.charges(export_rows(hours), Charged.RATE_CARD, card_of(cards)), is_split=False),
+        "ChargePeriodStart", "SubAccountId",
+    )  # fmt: skip
+    wanted: dict[tuple[str | None, ...], fractions.Fraction] = collections.defaultdict(fractions.Fraction)
+    for hour in hours:
+        for row in hour.rows:
+            wanted[table.moment(row.hour), row.tenant] += row.estimated_pusd * PUSD
+    assert {key: n for key, n in charged.items() if key[1]} == {
+        key: n for key, n in wanted.items() if n and key[1]
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_amounts_stand_once_in_each_file(seed: int) -> None:
+    """Calls and tokens of the x_ columns can be summed; so can the tokens that were consumed."""
+    rng = random.Random(seed)
+    cards = closed_fleet.cards(rng)
+    hours = closed_fleet.hours(rng, cards)
+    rows = written(chargeback.charges(export_rows(hours), Charged.RATE_CARD, card_of(cards)), is_split=False)
+    charged = [row for hour in hours for row in hour.rows if row.estimated_pusd]
+    assert sum(int(row["x_Calls"] or 0) for row in rows) == sum(row.calls for row in charged)
+    tokens = sum(row.prompt_tokens + row.completion_tokens for row in charged)
+    consumed = sum(fractions.Fraction(row["ConsumedQuantity"] or 0) for row in rows)
+    assert consumed == tokens
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 32), st.sampled_from(Charged))
+def test_what_is_taken_back_and_put_again_adds_up_to_nothing(seed: int, by: Charged) -> None:
+    rng = random.Random(seed)
+    cards = closed_fleet.cards(rng)
+    hours = closed_fleet.hours(rng, cards)
+    in_split = written(split.charges(corrected(hours)), is_split=True)
+    in_chargeback = written(chargeback.charges(corrected(hours), by, card_of(cards)), is_split=False)
+    for rows in (in_split, in_chargeback):
+        assert sums(rows, "ChargePeriodStart", "x_Pool") == {}
+        assert {row["ChargeClass"] for row in rows} <= {"Correction"}
+        assert {row["BillingPeriodStart"] for row in rows} <= {"2026-02-01T00:00:00Z"}
+        assert {row["ChargePeriodStart"] for row in rows} <= {"2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_the_tenant_is_in_the_allocated_columns_of_the_split(seed: int) -> None:
+    rng = random.Random(seed)
+    hours = closed_fleet.hours(rng, {})
+    rows = written(split.charges(export_rows(hours)), is_split=True)
+    for row in rows:
+        assert (row["AllocatedResourceId"] is not None) == (row["x_Kind"] == RowKind.TENANT)
+        assert row["Tags"] is None
+    told = sorted(row["AllocatedTags"] for row in rows if row["AllocatedTags"])
+    made = [row.tags for hour in hours for row in hour.rows if row.tags and row.instance_id]
+    assert [json.loads(one) for one in told] == sorted(
+        made, key=lambda tags: json.dumps(tags, separators=(",", ":"))
+    )
+
+
+def test_each_version_has_its_columns() -> None:
+    rng = random.Random(7)
+    cards = closed_fleet.cards(rng)
+    hours = closed_fleet.hours(rng, cards, count=4)
+    for version in Version:
+        written(
+            chargeback.charges(export_rows(hours), Charged.RATE_CARD, card_of(cards)),
+            is_split=False,
+            version=version,
+        )
+    for version in (Version.V1_3, Version.V1_4):
+        written(split.charges(export_rows(hours)), is_split=True, version=version)
+    with pytest.raises(ValueError, match=r"FOCUS 1\.2 has no split charges"):
+        table.header(Version.V1_2, is_split=True)
+    assert "ProviderName" not in table.header(Version.V1_4, is_split=True)
+    assert "ServiceProviderName" not in table.header(Version.V1_2, is_split=False)
+
+
+def test_what_has_no_price_is_left_out_and_nothing_is_said_of_its_pool() -> None:
+    row = CloseRow(
+        hour=1, kind=RowKind.IDLE, pool="llama", instance_id="i-1", micro_hours=5, method="slot-time"
+    )
+    hours = [Hour(closed_fleet.hours(random.Random(1), {})[0].manifest, [row])]
+    assert list(split.charges(export_rows(hours))) == []
+    assert list(chargeback.charges(export_rows(hours), Charged.ALLOCATED, card_of({}))) == []
