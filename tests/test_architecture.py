@@ -153,6 +153,7 @@ OWNERS = {  # an outside library, and the only modules that may know of it
     "duckdb": {
         "metering.bill_reader",
         "metering.close_files",
+        "metering.close_usage",
         "metering.facts",
         "metering.focus.files",
     },
