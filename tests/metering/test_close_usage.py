@@ -1,6 +1,7 @@
 """What facts say of hours: what SQL sums is what plain Python counts, nanosecond by nanosecond where time is short."""
 
 import collections
+import itertools
 import pathlib
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metering.close_usage import Busy, Piece, Ready, Used, UsageReader
+from metering.close_usage import Busy, Piece, Ready, UsageReader, Used
 from metering.facts import FactsError
 from metering.units import NS_PER_HOUR
 from tests.support import factfile
@@ -76,7 +77,7 @@ def pieces_of(cuts: dict[tuple[str, int], int]) -> list[Piece]:
     found = []
     for (backend, hour), cut in cuts.items():
         edges = sorted({0, cut, 6})
-        for number, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+        for number, (low, high) in enumerate(itertools.pairwise(edges)):
             base_ns = hour * NS_PER_HOUR
             found.append(Piece(backend, hour, number, base_ns + low * STEP_NS, base_ns + high * STEP_NS))
     return found
