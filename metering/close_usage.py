@@ -141,19 +141,25 @@ class UsageReader:
         import duckdb
 
         try:
-            busy = {hour: list(found) for hour, found in itertools.groupby(self._busy(), lambda one: one.hour)}
+            busy = {
+                hour: list(found) for hour, found in itertools.groupby(self._busy(), lambda one: one.hour)
+            }
             for hour, found in itertools.groupby(self._used(), lambda one: one.hour):
                 yield HourOfFacts(hour, list(found), busy.pop(hour, []))
         except duckdb.Error as error:
             raise FactsError(f"facts cannot be read: {error}") from error
 
     def _used(self) -> Iterator[Used]:
-        cursor = self._connection.cursor().execute(f"SELECT {', '.join(Used._fields)} FROM used ORDER BY hour")
+        cursor = self._connection.cursor().execute(
+            f"SELECT {', '.join(Used._fields)} FROM used ORDER BY hour"
+        )
         while batch := cursor.fetchmany(_BATCH_ROWS):
             yield from itertools.starmap(Used, batch)
 
     def _busy(self) -> Iterator[Busy]:
-        cursor = self._connection.cursor().execute(f"SELECT {', '.join(Busy._fields)} FROM busy ORDER BY hour")
+        cursor = self._connection.cursor().execute(
+            f"SELECT {', '.join(Busy._fields)} FROM busy ORDER BY hour"
+        )
         while batch := cursor.fetchmany(_BATCH_ROWS):
             yield from itertools.starmap(Busy, batch)
 
@@ -241,7 +247,9 @@ def _hour(ns: str) -> str:
 
 _LAST_NS = "greatest(end_ns - 1, start_ns)"
 _IN_ONE = f"{_hour('start_ns')} = {_hour('at_ns')} AND {_hour(_LAST_NS)} = {_hour('at_ns')}"
-_HOURS = f"range(least({_hour('start_ns')}, {_hour('at_ns')}), greatest({_hour(_LAST_NS)}, {_hour('at_ns')}) + 1)"
+_HOURS = (
+    f"range(least({_hour('start_ns')}, {_hour('at_ns')}), greatest({_hour(_LAST_NS)}, {_hour('at_ns')}) + 1)"
+)
 
 
 def _used(hours: range) -> str:
