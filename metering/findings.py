@@ -46,6 +46,7 @@ class What(enum.StrEnum):
     STOLEN_KEY = "stolen_key"
     FRONT_MISSING = "front_missing"
     COPY_HAS_GAPS = "copy_has_gaps"
+    TORN_LINES = "torn_lines"
     DIRECTORY_MISSING = "directory_missing"
 
     @property
@@ -57,7 +58,7 @@ class What(enum.StrEnum):
 _INCOMPLETE = frozenset(
     {
         What.LIVE, What.NOT_CLOSED, What.NO_END_NOTE, What.NO_KEYS, What.STOLEN_KEY, What.FRONT_MISSING,
-        What.DIRECTORY_MISSING, What.COPY_HAS_GAPS,
+        What.DIRECTORY_MISSING, What.COPY_HAS_GAPS, What.TORN_LINES,
     }
 )  # fmt: skip
 

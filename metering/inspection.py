@@ -164,9 +164,17 @@ class Inspection:
         first = _link(data.partition(b"\n")[0])
         first_seq = self._seq + 1 if first is None else first.seq
         if self._break is not None and first_seq == self._seq + 1:
+            self._tell_torn_lines(self._break)
             self._break, self._behind = None, 0
         self._salvaged = True
         self.read(file, first_seq, (data,))
+
+    def _tell_torn_lines(self, torn: _Break) -> None:
+        """A crash leaves half a line. Whole ones that were left out too are what a disk, or a person, has cut off."""
+        if torn.whole or self._behind:
+            lines = "1 whole line is" if self._behind == 1 else f"{self._behind} whole lines are"
+            says = f"{torn.says}; from here on {lines} in the torn tail, which the closing left out"
+            self._findings.add(What.TORN_LINES, torn.place, says)
 
     def finish(
         self,

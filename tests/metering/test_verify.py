@@ -204,8 +204,31 @@ def test_lines_that_were_cut_off_before_the_salvage_are_proven_by_a_note_among_t
     kept = b"".join(lines[:1]).splitlines(keepends=True)
     kept += (path.parent / SALVAGE).read_bytes().splitlines(keepends=True)
     report = verified(tmp_path)
-    assert set(found(report)) == {What.TOO_FEW_LINES, What.NO_END_NOTE}
+    assert set(found(report)) == {What.TOO_FEW_LINES, What.TORN_LINES, What.NO_END_NOTE}
     assert "a signed note behind that proves 4" in str(report.journals[0].inspected.findings)
+
+
+@pytest.mark.parametrize(
+    ("count", "lines"), [(1, "1 whole line is in the torn tail"), (3, "3 whole lines are in the torn tail")]
+)
+def test_whole_lines_that_the_salvage_left_out_are_named(
+    tmp_path: pathlib.Path, count: int, lines: str
+) -> None:
+    """By the file and the line where they begin: what was altered while the writer was dead is not just a torn tail."""
+    tail = chain.encode(journals.tick()(99, chain.ZEROS)) * count
+    path = salvaged(tmp_path, b"\0" * 40 + b"\n" + tail + b'{"at_ns":17')
+    report = verified(tmp_path)
+    (finding,) = only(report).findings
+    assert (finding.what, report.verdict) == (What.TORN_LINES, Verdict.INCOMPLETE)
+    segment = sorted(path.glob("[0-9]*.jsonl"))[-1]
+    before = len(segment.read_bytes().partition(b"\0")[0].splitlines())
+    assert (finding.file, finding.line) == (str(segment), before + 1)
+    assert lines in finding.says
+
+
+def test_half_a_line_that_the_salvage_left_out_is_what_a_crash_leaves(tmp_path: pathlib.Path) -> None:
+    salvaged(tmp_path)
+    assert found(verified(tmp_path)) == []
 
 
 def test_a_break_before_the_salvage_is_found(tmp_path: pathlib.Path) -> None:
