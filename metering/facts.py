@@ -3,6 +3,7 @@
     segment ─▶ its lines, as far as they chain ─▶ `call` lines ─▶ duckdb ─▶ hidden directory ─▶ renamed
 
     <root>/day=2026-11-28/<writer>-<first seq, 16 digits>.parquet      day: of the calls' `finished_ns`, UTC
+    <root>/hours/<writer>-<first seq, 16 digits>.jsonl                 `registration`, `tick` lines, if there are any
     <root>/.making/<writer>-<first seq>/                               what a crash kept from being finished
 
 A call without an attempt has one row. Exactly one row of each call is_serving: that of the attempt that served it,
@@ -11,6 +12,9 @@ and are null on the others, so that they can be summed; `attempt_…` columns st
 there are no floats; null is unknown. Columns: deploy/reference/journal.md.
 
 duckdb is imported when the first file is made: it takes 0.1 s and much memory.
+
+What bears on hours besides calls (who was on which instance, how far a journal tells all) stands in lines as they are:
+a close needs them of days and weeks, and they are few among the calls.
 
 A segment without calls has a file with no rows, in the day of its first line: so it is known to be done.
 """
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 
 MAKING = ".making"
 DAY_PREFIX = "day="
+HOURS = "hours"
+HOUR_KINDS = ("registration", "tick")
+"""Kinds of lines that bear on hours besides the calls."""
 
 _NS_PER_DAY = 24 * NS_PER_HOUR
 _NAME_PATTERN = re.compile(r"(w[a-z2-7]{16}-[0-9]{16})\.parquet")
@@ -136,32 +143,34 @@ class Maker:
         making = self._making / one
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
-        calls = making / "calls.ndjson"
-        count, at_ns = _write_calls(lines_of(directory, first_seq), calls)
+        calls, hours = making / "calls.ndjson", making / f"{one}.jsonl"
+        count, at_ns = _write_lines(lines_of(directory, first_seq), calls, hours)
         try:
             self._write(directory.writer, calls, making / "days", _day(at_ns))
         except duckdb.Error as error:
             raise FactsError(f"no facts of {one}: {error}") from error
+        if hours.stat().st_size:
+            _put(hours, self.root / HOURS)
         for path in sorted((making / "days").glob("*/*.parquet")):
-            day = self.root / path.parent.name
-            day.mkdir(exist_ok=True)
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-            path.rename(day / f"{one}.parquet")
-            sync_directory(day)
+            _put(path, self.root / path.parent.name, f"{one}.parquet")
         sync_directory(self.root)
         shutil.rmtree(making)  # only now is it finished
         self._made.add(one)
         return count
 
     def files(self, writer: str, first_seq: int) -> list[pathlib.Path]:
-        """The files of one segment, by day."""
-        return sorted(self.root.glob(f"{DAY_PREFIX}*/{name(writer, first_seq)}.parquet"))
+        """The files of one segment, by day, and its lines of hours."""
+        one = name(writer, first_seq)
+        lines = self.root / HOURS / f"{one}.jsonl"
+        days = sorted(self.root.glob(f"{DAY_PREFIX}*/{one}.parquet"))
+        return [*days, lines] if days and lines.exists() else days
 
     def rows(self, path: pathlib.Path) -> int:
-        """How many rows a file has. Raises FactsError."""
+        """How many rows, or lines, a file has. Raises FactsError, OSError."""
         import duckdb
 
+        if path.suffix == ".jsonl":
+            return path.read_bytes().count(b"\n")
         query = "SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata(?)"
         try:
             (found,) = self._duckdb().execute(query, [str(path)]).fetchall()
@@ -171,14 +180,15 @@ class Maker:
 
     def remove(self, one: str) -> None:
         """Delete the files of a segment, by its `name`, if there are any. Raises OSError."""
-        for path in self.root.glob(f"{DAY_PREFIX}*/{one}.parquet"):
-            path.unlink()
+        for path in (*self.root.glob(f"{DAY_PREFIX}*/{one}.parquet"), self.root / HOURS / f"{one}.jsonl"):
+            path.unlink(missing_ok=True)
         self._made.discard(one)
 
     def remove_all(self, writer: str) -> None:
         """Delete the files of all segments of a writer. Raises OSError."""
-        for path in self.root.glob(f"{DAY_PREFIX}*/{writer}-*.parquet"):
-            path.unlink()
+        for pattern in (f"{DAY_PREFIX}*/{writer}-*.parquet", f"{HOURS}/{writer}-*.jsonl"):
+            for path in self.root.glob(pattern):
+                path.unlink()
         self._made = {one for one in self._made if not one.startswith(f"{writer}-")}
 
     def _write(self, writer: str, calls: pathlib.Path, days: pathlib.Path, empty_day: str) -> None:
@@ -232,16 +242,30 @@ def lines_of(directory: Directory, first_seq: int) -> Iterator[Linked]:
                 yield line
 
 
-def _write_calls(lines: Iterable[Linked], path: pathlib.Path) -> tuple[int, int]:
-    """Put the `call` lines into a file. returns: how many; when the first line, of any kind, was made (0: none)."""
+def _write_lines(lines: Iterable[Linked], calls: pathlib.Path, hours: pathlib.Path) -> tuple[int, int]:
+    """Put the `call` lines into one file and those of HOUR_KINDS into another.
+
+    returns: how many calls; when the first line, of any kind, was made (0: none).
+    """
     count, at_ns = 0, 0
-    with open(path, "wb") as file:
+    with open(calls, "wb") as calls_file, open(hours, "wb") as hours_file:
         for line in lines:
             at_ns = at_ns or line.link.at_ns
             if line.link.kind == "call":
-                file.write(line.data + b"\n")
+                calls_file.write(line.data + b"\n")
                 count += 1
+            elif line.link.kind in HOUR_KINDS:
+                hours_file.write(line.data + b"\n")
     return count, at_ns
+
+
+def _put(path: pathlib.Path, directory: pathlib.Path, as_name: str | None = None) -> None:
+    """Move a file there, durably."""
+    directory.mkdir(exist_ok=True)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    path.rename(directory / (as_name or path.name))
+    sync_directory(directory)
 
 
 def _in_day(days: pathlib.Path, day: str) -> pathlib.Path:

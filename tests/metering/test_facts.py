@@ -171,8 +171,14 @@ def test_a_segment_over_midnight_has_a_file_for_each_day(tmp_path: pathlib.Path)
 def test_a_segment_without_calls_is_known_to_be_done(tmp_path: pathlib.Path) -> None:
     directory = closed(tmp_path, [tick(at_ns=AT_NS + DAY_NS)])
     maker = make_all(tmp_path, directory)
-    (path,) = maker.files(WRITER, 1)
+    path, hours = maker.files(WRITER, 1)
     assert (path.parent.name, maker.rows(path)) == ("day=2026-01-01", 0)
+    lines = [line.data + b"\n" for line in facts.lines_of(directory, 1) if line.link.kind == "tick"]
+    assert (hours.read_bytes(), maker.rows(hours)) == (b"".join(lines), 1)
+    maker.remove(facts.name(WRITER, 1))
+    assert maker.files(WRITER, 1) == []
+    assert not hours.exists()
+    make_all(tmp_path, directory)
     assert Maker(tmp_path / "facts").missing(directory) == []
 
 
