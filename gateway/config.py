@@ -155,9 +155,10 @@ class Tier(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CardEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Token prices of a model on a family or on one instance type: decimal strings, USD per 1M tokens.
+    """Prices of a model on a family or on one instance type: decimal strings, USD per 1M tokens.
 
-    cached_prompt None: cached tokens cost what others do.
+    cached_prompt None: cached tokens cost what others do. other: USD per 1M of another kind that calls count, by its
+    name; per_request: USD per call. date: since when, until the next card of the same hardware.
     """
 
     family: Hardware | None = None
@@ -165,6 +166,8 @@ class CardEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompt: Text
     cached_prompt: Text | None = None
     completion: Text
+    other: Annotated[dict[Name, Text], msgspec.Meta(max_length=16)] = msgspec.field(default_factory=dict)
+    per_request: Text = "0"
     date: Text
     source: Text
 

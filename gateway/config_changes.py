@@ -71,7 +71,9 @@ def _prices(canonical: bytes) -> Priced:
     for model in kept.models:
         for card in model.rate_cards:
             hardware = card.get("instance_type") or card.get("family")
-            found["rate_card", f"{model.name}/{hardware}@{card.get('date')}"] = _json(card)
+            found["rate_card", f"{model.name}/{hardware}@{card.get('date')}"] = _json(
+                {"per_request": "0"} | card  # the first release had no such price
+            )
     for price in kept.prices:
         whole = {"purchase_option": ON_DEMAND} | price  # the first release had no other
         of = Priceable(str(price.get("instance_type")), price.get("region"), whole["purchase_option"])
@@ -80,7 +82,7 @@ def _prices(canonical: bytes) -> Priced:
 
 
 def _json(entry: Entry) -> str:
-    given = {name: value for name, value in entry.items() if value is not None}
+    given = {name: value for name, value in entry.items() if value not in (None, {})}
     return msgspec.json.encode(given, order="sorted").decode()
 
 

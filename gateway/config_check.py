@@ -23,6 +23,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9!_.*'()/-]*)?\Z")
 _ENDPOINT = re.compile(r"https?://(?:[a-zA-Z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?/?\Z")
+_TOKEN_KINDS = ("prompt", "cached_prompt", "cached", "completion", "reasoning")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
 _REDIS_OPTIONS = {
     "cluster",
@@ -307,10 +308,16 @@ def _check_card(path: str, card: CardEntry, report: Report) -> None:
     if (card.family is None) == (card.instance_type is None):
         report(path, "must have one of family and instance_type")
     _check_date(f"{path}.date", card.date, report)
-    for key in ("prompt", "cached_prompt", "completion"):
+    for key in ("prompt", "cached_prompt", "completion", "per_request"):
         amount: str | None = getattr(card, key)
         if amount is not None:
             _check_usd(f"{path}.{key}", amount, PICO_USD_PER_USD, report)
+    for kind, amount in card.other.items():
+        if kind.removesuffix("_tokens") in _TOKEN_KINDS:
+            report(
+                f"{path}.other.{kind}", "is priced already: it is a part of the prompt or of the completion"
+            )
+        _check_usd(f"{path}.other.{kind}", amount, PICO_USD_PER_USD, report)
 
 
 def _price_key(price: PriceEntry) -> tuple[str | None, ...]:

@@ -25,7 +25,7 @@ _PATTERNS = {
     HARDWARE_PATTERN: f"an instance type or family: {_CHARACTERS}",
     KEY_HASH_PATTERN: '"sha256:" and 64 hex digits, as `weighbridge key new` prints it',
 }
-_PRICES = {"prompt", "cached_prompt", "completion", "usd_per_hour"}
+_PRICES = {"prompt", "cached_prompt", "completion", "per_request", "usd_per_hour"}
 
 
 class Shape:

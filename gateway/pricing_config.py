@@ -87,6 +87,8 @@ def _card(model: str, entry: CardEntry) -> RateCard:
         prompt=usd_to(entry.prompt, PICO_USD_PER_USD),
         cached_prompt=usd_to(cached_prompt, PICO_USD_PER_USD),
         completion=usd_to(entry.completion, PICO_USD_PER_USD),
+        other={kind: usd_to(amount, PICO_USD_PER_USD) for kind, amount in sorted(entry.other.items())},
+        per_request=usd_to(entry.per_request, PICO_USD_PER_USD),
         date=entry.date,
         source=entry.source,
     )

@@ -19,6 +19,7 @@ from metering.usage import UNKNOWN, Usage
 
 _call_record = record.in_order(CallRecord)
 _admitted = record.in_order(record.Admitted)
+_CALL_VERSION = record.VERSIONS["call"]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,7 +267,7 @@ class Tally:
             None if first_ns is None else first_ns - facts.received_ns,  # ttft_ns
             priced.unpriced_reason if priced else None,  # unpriced_reason
             self.usage if self.served else UNKNOWN,  # usage
-            record.VERSION,  # v
+            _CALL_VERSION,  # v
             ("cold" if target.cold else "warm") if target else None,  # warm_state
         )
 

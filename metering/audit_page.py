@@ -4,6 +4,8 @@ import datetime
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from metering.audit import Found
 from metering.pricing import explain
 from metering.record import Admitted, AttemptRecord, CallRecord, Host, Instance, Outcome, PriceBasis
@@ -172,7 +174,13 @@ def _by_card(record: CallRecord, basis: PriceBasis) -> str:
     shown = ", ".join(
         f"{name} ${_short(price, PICO_USD_PER_USD)}" for name, price in prices if price is not None
     )
-    return f"rate card {record.rate_card}: {shown} per 1M tokens"
+    more = ""
+    if basis.other_pusd_per_munit is not msgspec.UNSET:
+        for kind, price in basis.other_pusd_per_munit.items():
+            more += f", ${_short(price, PICO_USD_PER_USD)} per 1M {kind}"
+    if basis.per_request_pusd is not msgspec.UNSET:
+        more += f", ${_short(basis.per_request_pusd, PICO_USD_PER_USD)} per call"
+    return f"rate card {record.rate_card}: {shown} per 1M tokens{more}"
 
 
 def _by_slot_time(record: CallRecord, basis: PriceBasis) -> str:

@@ -1,11 +1,13 @@
 """What a call cost: by a rate card, else derived from the slot time of a priced instance. Pure.
 
     card      (prompt − cached) × prompt price + cached × cached price + completion × completion price
+              + Σ other kinds × their prices + the price of each call
     derived   µ$/h × Σ(units ÷ units_total) × slot_ns ÷ (3,600,000 × slots)
 
 Both are exact until one rounding, half up, to a whole picodollar, at the end. A card's prices are
-picodollars per 1M tokens. `derived` is what the hardware cost for the time that the call held one of
-its slots: 1 µ$/h × 1 ns = 10⁶ ÷ (3.6 × 10¹²) picodollars. What cannot be priced has a reason, never a 0.
+picodollars per 1M tokens, per 1M of another kind (seconds of audio), and per call. `derived` is what the hardware
+cost for the time that the call held one of its slots: 1 µ$/h × 1 ns = 10⁶ ÷ (3.6 × 10¹²) picodollars. What cannot be
+priced has a reason, never a 0.
 """
 
 import bisect
@@ -38,8 +40,9 @@ class Unpriced(enum.StrEnum):
 
 
 class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Token prices of one model on one kind of hardware, in picodollars per 1M tokens.
+    """Prices of one model on one kind of hardware, in picodollars per 1M tokens.
 
+    other: per 1M of what `Usage.other` counts, by its kind. per_request: of each call that used anything.
     hardware: an instance family ("inf2") or one instance type ("inf2.48xlarge"). date: the day (UTC) since when it
     holds, until the next card of the same model and hardware.
     """
@@ -49,8 +52,15 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     prompt: int
     cached_prompt: int
     completion: int
+    other: dict[str, int] = {}
+    per_request: int = 0
     date: str
     source: str
+
+    @functools.cached_property
+    def tokens_alone(self) -> bool:
+        """Does it price tokens and nothing else? Most do."""
+        return not self.other and not self.per_request
 
     @functools.cached_property
     def id(self) -> str:
@@ -70,6 +80,8 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             prompt_pusd_per_mtok=self.prompt,
             cached_prompt_pusd_per_mtok=self.cached_prompt,
             completion_pusd_per_mtok=self.completion,
+            other_pusd_per_munit=self.other or msgspec.UNSET,
+            per_request_pusd=self.per_request or msgspec.UNSET,
             date=self.date,
             source=self.source,
         )
@@ -93,6 +105,8 @@ def card_cost(usage: Usage, card: RateCard) -> int | None:
 
     An unknown number of cached tokens is taken as none: all of the prompt at the full price.
     """
+    if not card.tokens_alone:
+        return _whole_cost(usage, card)
     if usage.prompt_tokens is None or usage.completion_tokens is None:
         return None
     cached = 0 if usage.cached_prompt_tokens is None else usage.cached_prompt_tokens
@@ -101,6 +115,26 @@ def card_cost(usage: Usage, card: RateCard) -> int | None:
         + cached * card.cached_prompt
         + usage.completion_tokens * card.completion
     )
+    return div_half_up(exact, TOKENS_PER_MTOK)
+
+
+def _whole_cost(usage: Usage, card: RateCard) -> int | None:
+    """The same of a card that prices more than tokens.
+
+    A transcript counts seconds and no tokens: where the card has a price for what was counted, a count of tokens that
+    is missing matters only if it has a price. What used nothing, as a tokenizer's answer, costs nothing.
+    """
+    counted = {kind: count for kind, count in (usage.other or {}).items() if kind in card.other}
+    if usage.prompt_tokens is None and (card.prompt or card.cached_prompt or not counted):
+        return None
+    if usage.completion_tokens is None and (card.completion or not counted):
+        return None
+    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    cached = usage.cached_prompt_tokens or 0
+    exact = (prompt - cached) * card.prompt + cached * card.cached_prompt + completion * card.completion
+    exact += sum(count * card.other[kind] for kind, count in counted.items())
+    if prompt or completion or any(counted.values()):
+        exact += card.per_request * TOKENS_PER_MTOK
     return div_half_up(exact, TOKENS_PER_MTOK)
 
 
@@ -261,7 +295,7 @@ def explain(reason: str, *, model: str, backend: str, instance_type: str | None 
         case Unpriced.USAGE_UNKNOWN:
             return (
                 "the backend sent no token counts: the answer was cut short before its usage, or is a transcript, "
-                "which has none; without a rate card its slot time is priced"
+                "which has none: a rate card can price its seconds (other.audio_s); without one its slot time is priced"
             )
         case Unpriced.SLOT_TIME_UNKNOWN:
             return "the time for which the call held a slot is not known"

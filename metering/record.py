@@ -102,13 +102,19 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class PriceBasis(msgspec.Struct, frozen=True, kw_only=True):
     """What a cost was computed from. Token prices in picodollars per 1M tokens;
-    `instance_price_uusd_per_hour` in micro-dollars per hour, for `derived`."""
+    `instance_price_uusd_per_hour` in micro-dollars per hour, for `derived`.
+
+    other_pusd_per_munit: of kinds beside tokens, picodollars per 1M of each; per_request_pusd: of each call. A card
+    without such prices has neither, so that most records are no longer for it (from version 2 of `call` on).
+    """
 
     cached_prompt_pusd_per_mtok: int | None = None
     completion_pusd_per_mtok: int | None = None
     date: str | None = None
     instance_price_uusd_per_hour: int | None = None
     kind: Literal["card", "derived"]
+    other_pusd_per_munit: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    per_request_pusd: int | msgspec.UnsetType = msgspec.UNSET
     prompt_pusd_per_mtok: int | None = None
     source: str | None = None
 
@@ -287,7 +293,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ns: int | None = None
     unpriced_reason: str | None = None
     usage: Usage = UNKNOWN
-    v: int = VERSION
+    v: int = 2
     warm_state: Literal["cold", "warm"] | None = None
 
 

@@ -213,6 +213,23 @@ ONE_MISTAKE = [
     ("date: 2026-11-01", "date: 20261101", 18, 'models[0].rate_cards[0].date: must be a string; put it in quotes'),
     ("date: 2026-11-01", "date: '20261101'", 18, "models[0].rate_cards[0].date: '20261101' is no date: not of"),
     (
+        "date: 2026-11-01", "date: 2026-11-01\n        per_request: 0.5",
+        19, "models[0].rate_cards[0].per_request: is a price",
+    ),
+    (
+        "date: 2026-11-01", "date: 2026-11-01\n        other: {audio_s: '6 USD'}",
+        19, "models[0].rate_cards[0].other.audio_s: '6 USD' is no amount in USD",
+    ),
+    (
+        "date: 2026-11-01", "date: 2026-11-01\n        other: {reasoning_tokens: '1'}",
+        19, "models[0].rate_cards[0].other.reasoning_tokens: is priced already",
+    ),
+    (
+        "listen: 127.0.0.1:8080",
+        'prices: [{instance_type: t, usd_per_hour: "1", date: 2026-11-01, source: x, purchase_option: lease}]',
+        1, "prices[0].purchase_option: must be one of ",
+    ),
+    (
         "listen: 127.0.0.1:8080",
         'prices: [{instance_type: a.b, usd_per_hour: "0.0000001", date: 2026-11-01, source: x}]',
         1, "prices[0].usd_per_hour: 0.0000001 USD is finer",

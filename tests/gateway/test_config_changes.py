@@ -38,7 +38,10 @@ def test_nothing_is_told_of_the_same() -> None:
 def test_of_the_first_start_only_the_digest_and_the_prices_are_told() -> None:
     first, price, card = changes(None, config())
     assert first.data == {"digest": cfg.digest(config())}
-    assert (card.data["of"], json.loads(card.data["after"])) == ("m1/inf2@2026-11-01", CARD)
+    assert (card.data["of"], json.loads(card.data["after"])) == (
+        "m1/inf2@2026-11-01",
+        CARD | {"per_request": "0"},
+    )
     assert (price.data["of"], json.loads(price.data["after"])) == (
         "inf2.48xlarge on-demand 2026-11-01",
         PRICE | {"purchase_option": "on-demand"},

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 
+import msgspec
 import pytest
 
 from metering import audit, chain, record
@@ -254,6 +255,14 @@ def shown(host: Host | None = HOST, **fields: object) -> str:
     assert isinstance(line, CallRecord)
     file = pathlib.Path("journal") / WRITER / "0000000000000001.jsonl"
     return page(Found(line=line, host=host, writer=WRITER, leaf="f" * 64, file=file))
+
+
+def test_the_page_shows_prices_beside_those_of_tokens() -> None:
+    basis = msgspec.structs.replace(
+        CARD, other_pusd_per_munit={"audio_s": 6_000_000_000_000}, per_request_pusd=1_000_000_000
+    )
+    text = shown(cost_pusd=1, rate_card="llama/inf2@2026-11-01", price_basis=basis)
+    assert "completion $0.6 per 1M tokens, $6 per 1M audio_s, $0.001 per call\n" in text
 
 
 def test_the_page_of_a_priced_call() -> None:

@@ -108,7 +108,7 @@ def test_a_line_that_does_not_continue_the_chain_ends_it(second: bytes, why: str
     assert (len(found.lines), found.offset, found.seq) == (1, len(LINES[0]), 1), why
 
 
-@pytest.mark.parametrize("fields", [{"kind": "weather"}, {"kind": "call", "v": record.VERSION + 1}])
+@pytest.mark.parametrize("fields", [{"kind": "weather"}, {"kind": "call", "v": record.VERSIONS["call"] + 1}])
 def test_an_unknown_kind_or_newer_version_continues_the_chain(fields: dict[str, object]) -> None:
     second = raw(2, LEAF, **fields)
     third = chain.encode(journals.tick()(3, chain.leaf(second[:-1])))

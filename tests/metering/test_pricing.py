@@ -142,6 +142,64 @@ def test_a_missing_count_is_no_zero(tokens: Usage) -> None:
     assert price(card(), tokens, 5) == Priced(unpriced_reason=Unpriced.USAGE_UNKNOWN)
 
 
+AUDIO = Usage(source=UsageSource.REPORTED, other={"audio_s": 90})
+
+
+def full(*, prompt: int = 0, completion: int = 0, per_request: int = 0, **other: int) -> RateCard:
+    plain = card(prompt=prompt, cached=prompt, completion=completion)
+    return msgspec.structs.replace(plain, per_request=per_request, other=other)
+
+
+@given(
+    counts, counts, st.dictionaries(st.sampled_from(["audio_s", "images", "pages"]), counts), prices, prices
+)
+def test_other_kinds_and_each_call_are_added_before_the_rounding(
+    prompt: int, completion: int, other: dict[str, int], per_audio: int, per_request: int
+) -> None:
+    tariff = full(prompt=3, completion=5, per_request=per_request, audio_s=per_audio, images=7)
+    used = msgspec.structs.replace(usage(prompt, completion), other=other)
+    exact = fractions.Fraction(
+        prompt * 3 + completion * 5 + other.get("audio_s", 0) * per_audio + other.get("images", 0) * 7, 10**6
+    )
+    if prompt or completion or other.get("audio_s") or other.get("images"):
+        exact += per_request
+    assert price(tariff, used, None).cost_pusd == half_up(exact)
+
+
+@pytest.mark.parametrize(
+    ("tariff", "used", "cost"),
+    [
+        (full(audio_s=2_000_000), AUDIO, 180),
+        (full(audio_s=2_000_000, per_request=5), AUDIO, 185),
+        (
+            full(audio_s=2_000_000, completion=1),
+            AUDIO,
+            None,
+        ),  # it may have made tokens, and nobody counted them
+        (full(audio_s=2_000_000, prompt=1), AUDIO, None),
+        (full(images=1), AUDIO, None),  # nothing that was counted has a price
+        (full(audio_s=2_000_000), UNKNOWN, None),
+        (full(per_request=5), UNKNOWN, None),
+        (full(per_request=5), usage(0, 0), 0),  # a tokenizer's answer
+        (full(per_request=5), usage(1, 0), 5),
+        (card(prompt=0, cached=0, completion=0), AUDIO, None),
+    ],
+)
+def test_a_count_that_is_missing_matters_where_it_has_a_price(
+    tariff: RateCard, used: Usage, cost: int | None
+) -> None:
+    assert price(tariff, used, None).cost_pusd == cost
+
+
+def test_a_record_shows_the_prices_that_its_card_has() -> None:
+    tokens = msgspec.json.encode(card().basis)
+    assert b"per_request" not in tokens
+    assert b"other" not in tokens
+    more = msgspec.json.decode(msgspec.json.encode(full(per_request=5, audio_s=7).basis))
+    assert (more["per_request_pusd"], more["other_pusd_per_munit"]) == (5, {"audio_s": 7})
+    assert list(more) == sorted(more)
+
+
 shares = st.integers(1, 512).flatmap(
     lambda total: st.builds(Instance, units=st.integers(1, total), units_total=st.just(total))
 )
