@@ -398,6 +398,39 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """From `at_ns` on this backend, which owns `units` of the `units_total` of this instance, is in `state`.
+
+    It holds until the same writer's next one of the same instance and backend: metering/hours.py. One is written when
+    something changes, and at each full hour. instance_id: `backend:<name>` if it is not known, an instance of its own.
+    billed: when the instance is paid for (metering/schedule.py). launched_ns, terminated_ns: of the instance; None:
+    not told. model: the id of the one that the backend serves. state `gone`: it is on the instance no more.
+    """
+
+    account: str | None = None
+    at_ns: int
+    az: str | None = None
+    backend: str
+    billed: str = "always"
+    instance_id: str
+    instance_type: str | None = None
+    kind: Literal["registration"] = "registration"
+    launched_ns: int | None = None
+    model: str | None = None
+    prev: str
+    purchase_option: str | None = None
+    region: str | None = None
+    seq: int
+    simulated: bool = False
+    slots: int | None = None
+    source: Literal["agent", "config"]
+    state: Literal["starting", "compiling", "warming", "ready", "draining", "down", "gone"]
+    terminated_ns: int | None = None
+    units: int | None = None
+    units_total: int | None = None
+    v: int = VERSION
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
     """Last line of a directory: written by its writer, or by the salvage that closed it.
 
@@ -415,10 +448,10 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
-Line = Start | Identity | Admitted | CallRecord | Refused | Tick | Checkpoint | Event | Stop
+Line = Start | Identity | Admitted | CallRecord | Refused | Tick | Checkpoint | Event | Registration | Stop
 KINDS: dict[str, type[Any]] = {
     "start": Start, "identity": Identity, "admitted": Admitted, "call": CallRecord, "refused": Refused,
-    "tick": Tick, "checkpoint": Checkpoint, "event": Event, "stop": Stop,
+    "tick": Tick, "checkpoint": Checkpoint, "event": Event, "registration": Registration, "stop": Stop,
 }  # fmt: skip
 VERSIONS: dict[str, int] = {
     kind: field.default

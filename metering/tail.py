@@ -13,7 +13,17 @@ from typing import BinaryIO, NamedTuple
 from metering import chain
 from metering.chain import Chained, Place
 from metering.journal import Directory, directories
-from metering.record import Admitted, CallRecord, Event, Identity, Refused, Start, Stop, Tick
+from metering.record import (
+    Admitted,
+    CallRecord,
+    Event,
+    Identity,
+    Refused,
+    Registration,
+    Start,
+    Stop,
+    Tick,
+)
 from metering.segments import segment_name
 from metering.units import NS_PER_S, PICO_USD_PER_USD
 
@@ -184,6 +194,8 @@ def _facts(one: Chained) -> Iterator[str]:
             yield from (f"{name}={value!r}" for name, value in event.data.items())
         case Identity() as identity:
             yield from (f"backend={identity.host.backend}", f"model={identity.host.model}")
+        case Registration() as told:
+            yield from (told.state, f"backend={told.backend}", f"instance={told.instance_id}")
         case Tick() as tick:
             yield f"open={tick.open_calls}"
         case Start() as start:
