@@ -21,7 +21,7 @@ from metering.anchors import StoredAnchors, log_checkpoint
 from metering.archive import Archive
 from metering.chain import Broken
 from metering.endnotes import Ends
-from metering.keys import Keys
+from metering.keys import Keys, KeysError
 from metering.ledger import hour_text
 from metering.logs import log
 from metering.notary import SigningKey
@@ -95,17 +95,23 @@ class Caretaker:
                 calls_lost=salvaged.lost,
                 torn_bytes=salvaged.torn_bytes,
             )
-        for signed in self._ends.sign(self._key, time.time_ns()):
-            if isinstance(signed, Broken):
-                log(logger, logging.ERROR, "journal not signed", reason=str(signed))
-            else:
-                log_checkpoint(signed)
+        self._sign_ends()
         try:
             gone.retire(self._pages, self._journals, archive)
         except ArchiveError as error:
             if archive is not None:
                 self._archive_due_s = time.monotonic() + ARCHIVE_RETRY_S
                 log(logger, logging.ERROR, "dead writers not counted yet", reason=str(error))
+
+    def _sign_ends(self) -> None:
+        try:
+            for signed in self._ends.sign(self._key, time.time_ns()):
+                if isinstance(signed, Broken):
+                    log(logger, logging.ERROR, "journal not signed", reason=str(signed))
+                else:
+                    log_checkpoint(signed)
+        except KeysError as error:  # what is closed is counted and folded all the same
+            log(logger, logging.ERROR, "ended journals not signed", reason=str(error))
 
     def _key(self) -> SigningKey:
         return self._keys.signing_key(self._keys.load())

@@ -25,6 +25,7 @@ from gateway.config import Config
 from gateway.control_duty import ControlDuty
 from gateway.duties import Clerk, Duty, Task
 from gateway.keeping import Keeping
+from gateway.key_duty import KeyDuty
 from gateway.verify_duty import VerifyDuty
 from metering import board
 from metering.board import FAILING, Gauge
@@ -36,10 +37,12 @@ NICENESS = 10
 
 def duties(config: Config) -> list[Duty]:
     """What the clerk sees to, in the order of a round."""
+    key = KeyDuty(config)
     control = ControlDuty(config)
     verification = VerifyDuty(pathlib.Path(config.state_dir), archive=archive_of(config.journal))
     return [
         *Keeping(config).duties(),
+        Duty("key", lambda: [Task("", key.look)]),
         Duty("control", lambda: [Task("look", control.look_if_due)]),
         Duty("verify", lambda: [Task("journals", verification.verify_if_due)]),
     ]

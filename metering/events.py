@@ -115,6 +115,16 @@ def key_changed(*, actor: str | None, what: What, key: Key) -> Happening:
     )
 
 
+def key_missing() -> Happening:
+    """This writer has no key to sign with: there is no checkpoint until it has one."""
+    return _happening("key", what="missing")
+
+
+def key_found(key_id: str) -> Happening:
+    """This writer has a key again, which signs all of its journal. key_id: 8 hex digits."""
+    return _happening("key", what="found", key=key_id)
+
+
 def ledger_rebuilt(*, actor: str, tenant: str | None) -> Happening:
     """All journals are about to be folded in a new epoch. tenant: whose keys are deleted first; None: nobody's."""
     return _happening("ledger", actor, what="rebuild", tenant=tenant)

@@ -33,12 +33,12 @@ class Signed(NamedTuple):
 
 
 class Notary:
-    """Signs for one writer. tree: of the lines before those that are added.
+    """Signs for one writer. tree: of the lines before those that are added. key: None: there is none yet (`succeed`).
 
-    unsigned: written lines behind the last checkpoint.
+    unsigned: written lines behind the last checkpoint; 0 without a key.
     """
 
-    def __init__(self, writer: str, key: SigningKey, tree: Tree | None = None) -> None:
+    def __init__(self, writer: str, key: SigningKey | None, tree: Tree | None = None) -> None:
         self.unsigned = 0
         self._writer = writer
         self._key = key
@@ -57,30 +57,41 @@ class Notary:
         before = len(self._leaves)
         self._leaves.extend(leaves)
         now = len(self._leaves)
-        self.unsigned += now - before
+        if self._key is not None:
+            self.unsigned += now - before
         if now >= CHUNK_LEAVES:
             self._take_in()
 
     def succeed(self, key: SigningKey, *, at_once: bool) -> None:
         """Sign with this key: at once, or from the next checkpoint but one on.
 
-        The next one is then the old key's last: it holds the line that names the new key.
+        The next one is then the old key's last: it holds the line that names the new key. The first key there is
+        signs at once.
         """
-        if at_once:
+        if self._key is None:
+            self._key, self.unsigned = key, self.size
+        elif at_once:
             self._key, self._successor = key, None
         else:
             self._successor = key
 
     def checkpoint(self, at_ns: int) -> Signed:
         """Sign all lines written so far. The line that holds this has the next seq."""
+        assert self._key is not None
         signed = self._sign(self._key, at_ns)
         if self._successor is not None:
             self._key, self._successor = self._successor, None
         self.unsigned = -1  # a checkpoint's own line calls for no other one
         return signed
 
+    @property
+    def has_key(self) -> bool:
+        """Can it sign?"""
+        return self._key is not None
+
     def end(self, at_ns: int) -> Signed:
         """Sign the whole journal, its `stop` line included."""
+        assert self._key is not None
         return self._sign(self._successor or self._key, at_ns)
 
     def agrees(self, note: str) -> bool:

@@ -613,7 +613,7 @@ class Recorder:
                 self.note(lambda seq, prev: Stop(at_ns=self._clock(), prev=prev, reason="shutdown", seq=seq))
                 await self._flush_all()
             await self._sync_all()
-            if not self._open:
+            if not self._open and self._notary.has_key:
                 await self._sign_end()
         if self.dead is None:
             self._end(OSError(errno.ESHUTDOWN, "the journal is closed"))

@@ -8,6 +8,7 @@ import pytest
 from gateway import caretaker
 from gateway.caretaker import Caretaker
 from gateway.logs import FACTS
+from metering import gone
 from metering.journal import Directory
 from metering.store import StoreUnavailable
 from tests.support import journals, signing
@@ -78,7 +79,9 @@ def test_a_poke_just_as_the_wait_gives_up_is_heard(
         keeper.close(5)
 
 
-def test_a_key_that_is_gone_is_named(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_that_is_gone_is_named_and_what_ended_is_counted_all_the_same(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     keys = signing.keys(tmp_path)
     (private,) = keys.path.glob("*.pem")
     private.unlink()
@@ -87,8 +90,9 @@ def test_a_key_that_is_gone_is_named(tmp_path: pathlib.Path, caplog: pytest.LogC
     keeper = Caretaker(tmp_path, f"unix://{tmp_path}/no-store", keys)
     keeper.start()
     try:
-        eventually(lambda: "dead journals cannot be closed" in caplog.text)
+        eventually(lambda: "ended journals not signed" in caplog.text)
+        eventually(lambda: journals.WRITER in gone.load(tmp_path / "pages").writers)
     finally:
         keeper.close(5)
-    told = [getattr(one, FACTS) for one in caplog.records if one.message == "dead journals cannot be closed"]
-    assert str(private) in told[0]["error"]
+    told = [getattr(one, FACTS) for one in caplog.records if one.message == "ended journals not signed"]
+    assert str(private) in told[0]["reason"]

@@ -194,3 +194,57 @@ def test_checkpoints_go_to_the_log_the_store_and_the_archive(tmp_path: pathlib.P
         front.stop()
         done = weighbridge("audit", "verify", str(front.state_dir), "--anchor", str(anchored))
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def duty_failing(front: Gateway, duty: str) -> float:
+    _, page = front.get("/metrics", front.keys["acme"])
+    found = re.search(rf'^weighbridge_duty_failing\{{duty="{duty}"\}} (\S+)$', page.decode(), re.MULTILINE)
+    return float(found[1]) if found else -1
+
+
+def pid_of(path: pathlib.Path) -> int:
+    return json.loads(noteoracle.lines(path)[0])["pid"]
+
+
+def test_an_operators_key_that_is_gone_for_a_while(tmp_path: pathlib.Path) -> None:
+    """It is told at once; a worker that is started meanwhile takes calls, unsigned; then it is signed whole."""
+    secret, away = tmp_path / "secret.pem", tmp_path / "away.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", secret], check=True)
+    journal = {"signing_key_file": str(secret)}
+    with gateway.running(tmp_path, [NOWHERE], ready=False, journal=journal) as front:
+        wait_for(front, 1)
+        eventually(lambda: duty_failing(front, "key") == 0, within_s=20)
+        secret.rename(away)
+        eventually(lambda: duty_failing(front, "key") == 1, within_s=20)
+        (first,) = journals(front)
+        os.kill(pid_of(first), signal.SIGKILL)
+        wait_for(front, 2)
+        (second,) = set(journals(front)) - {first}
+        eventually(lambda: "event" in kinds(second))
+        assert front.post("/v1/chat/completions", {"model": "none", "messages": []}).status == 404
+        eventually(lambda: "refused" in kinds(second))  # it takes lines
+        assert "checkpoint" not in kinds(second)
+        assert weighbridge("audit", "verify", str(front.state_dir)).returncode == 4
+        away.rename(secret)
+        eventually(lambda: "checkpoint" in kinds(second))
+        told = [json.loads(line) for line in noteoracle.lines(second)]
+        assert [one["data"]["what"] for one in told if one["kind"] == "event"] == ["missing", "found"]
+        eventually(lambda: duty_failing(front, "key") == 0, within_s=60)
+        eventually((first / "end.note").exists, within_s=60)
+        front.stop()
+        for path in (first, second):
+            noteoracle.check(path, *vkeys(front))
+        verify(front)
+
+
+def test_a_key_of_ours_that_is_gone_is_replaced(tmp_path: pathlib.Path) -> None:
+    with gateway.running(tmp_path, [NOWHERE], ready=False) as front:
+        wait_for(front, 1)
+        (path,) = journals(front)
+        (private,) = (front.state_dir / "keys").glob("*.pem")
+        private.unlink()
+        eventually(lambda: len(vkeys(front)) == 2, within_s=20)
+        eventually(lambda: "checkpoint" in kinds(path))
+        front.stop()
+        noteoracle.check(path, *vkeys(front))
+        verify(front)

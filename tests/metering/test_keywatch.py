@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from metering import keywatch
+from metering.endnotes import Ends
 from metering.keyring import OVERLAP_NS
 from metering.keys import Keys, untold
 from metering.keywatch import KeyWatch
-from metering.notary import Notary
+from metering.notary import Notary, Signed
 from tests.metering.test_recorder import World, run
 from tests.support import journals, noteoracle
 from tests.support.journals import AT_NS, WRITER
@@ -25,12 +26,15 @@ class Watched:
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
         self.keys = Keys(root)
-        self.keys.ensure(AT_NS, untold)
+        self._ensure()
         self.world = World(root / "journal")
         self.watch = KeyWatch(self.keys, lambda: self.world.now_ns)
         self.world.recorder._notary = Notary(WRITER, self.watch.key)
         self.signed: list[str] = []
         self.world.recorder.on_checkpoint(lambda one: self.signed.append(one.key_id))
+
+    def _ensure(self) -> None:
+        self.keys.ensure(AT_NS, untold)
 
     async def look(self) -> None:
         """One look, and all that it leads to."""
@@ -145,3 +149,57 @@ def test_it_is_found_where_the_old_key_always_signs_once_more(
     )
     with pytest.raises(AssertionError):
         test_a_key_that_counts_no_more_signs_no_more(tmp_path, late=False)
+
+
+class Keyless(Watched):
+    """A recorder that is started while the private key is away."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        keys = Keys(root)
+        keys.ensure(AT_NS, untold)
+        (self.private,) = keys.path.glob("*.pem")
+        self.away = self.private.rename(root / "away")
+        super().__init__(root)
+
+    def _ensure(self) -> None:
+        """It is there, and gone again."""
+
+
+def test_a_writer_that_finds_no_key_writes_and_signs_all_once_there_is_one(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        made = Keyless(tmp_path)
+        await made.world.start()
+        assert made.watch.key is None
+        for _ in range(3):
+            await made.look()
+        assert made.told() == [{"what": "missing"}]
+        assert [one.message for one in caplog.records].count("keys cannot be read") == 1
+        await made.world.append_all(journals.tick())
+        assert made.signed == []
+        made.away.rename(made.private)
+        await made.look()
+        await made.world.until(lambda: made.signed)
+        (key_id,) = made.ids()
+        assert made.signed == [key_id]
+        assert made.told() == [{"what": "missing"}, {"key": key_id, "what": "found"}]
+        await made.end()
+
+    run(scenario)
+
+
+def test_a_writer_that_never_has_a_key_leaves_its_note_to_others(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        made = Keyless(tmp_path)
+        await made.world.start()
+        await made.world.append_all(journals.tick())
+        await made.world.recorder.stop()
+        path = tmp_path / "journal" / WRITER
+        assert not (path / "end.note").exists()
+        made.away.rename(made.private)
+        (signed,) = Ends(tmp_path / "journal").sign(lambda: made.keys.signing_key(made.keys.load()), AT_NS)
+        assert isinstance(signed, Signed)
+        noteoracle.check(path, *[key.vkey for key in made.keys.load().keys])
+
+    run(scenario)
