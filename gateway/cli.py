@@ -14,6 +14,7 @@ from gateway import (
     focus_commands,
     ledger_commands,
     price_commands,
+    reconcile_command,
 )
 from gateway.commands import (
     EXIT_FAILED,
@@ -180,6 +181,7 @@ def parser() -> argparse.ArgumentParser:
     audit_commands.add_to(commands)
     price_commands.add_to(commands)
     focus_commands.add_to(commands)
+    reconcile_command.add_to(commands)
     return top
 
 

@@ -12,6 +12,7 @@ time micro-hours. Σ by_meaning = all that the lines say; nothing is in it twice
 """
 
 import enum
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -137,6 +138,33 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     def total_pusd(self) -> int:
         """All that the lines say, as effective cost."""
         return sum(tally.pusd for tally in self.by_meaning.values())
+
+
+class ReadBill(msgspec.Struct, frozen=True, kw_only=True):
+    """A bill that was read. digests: SHA-256 of each file, sorted.
+
+    rows: in the files; split_rows: of the containers on wanted instances, which repeat the instance and are left out.
+    covered_until_ns: where the newest row of the month ends, whatever it is of. invoiced: all rows have an invoice.
+    approximate: the files hold binary doubles, which say a decimal only to 15 places.
+    """
+
+    format: str
+    month: str
+    digests: tuple[str, ...]
+    rows: int
+    other_months: tuple[str, ...]
+    split_rows: int
+    covered_until_ns: int
+    invoiced: bool
+    approximate: bool
+    bill: Bill
+
+    @property
+    def digest(self) -> str:
+        """Of the whole: that of its one file, or SHA-256 of those of all, a line each."""
+        if len(self.digests) == 1:
+            return self.digests[0]
+        return hashlib.sha256("".join(f"{one}\n" for one in self.digests).encode()).hexdigest()
 
 
 def fold(lines: Iterable[Line], hours: range) -> Bill:

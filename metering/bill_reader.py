@@ -12,13 +12,11 @@ duckdb is imported when a bill is read: it takes 0.1 s and much memory.
 import hashlib
 import pathlib
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from metering import bill, close_manifest
-from metering.bill import Bill, Line
+from metering.bill import Line, ReadBill
 from metering.bill_lines import (
     CUR_COLUMNS,
     CUR_NEEDED,
@@ -75,35 +73,8 @@ class Wanted(NamedTuple):
     families: Collection[str]
 
 
-class ReadBill(msgspec.Struct, frozen=True, kw_only=True):
-    """A bill that was read. digests: SHA-256 of each file, sorted.
-
-    rows: in the files; split_rows: of the containers on wanted instances, which repeat the instance and are left out.
-    covered_until_ns: where the newest row of the month ends, whatever it is of. invoiced: all rows have an invoice.
-    approximate: the files hold binary doubles, which say a decimal only to 15 places.
-    """
-
-    format: str
-    month: str
-    digests: tuple[str, ...]
-    rows: int
-    other_months: tuple[str, ...]
-    split_rows: int
-    covered_until_ns: int
-    invoiced: bool
-    approximate: bool
-    bill: Bill
-
-    @property
-    def digest(self) -> str:
-        """Of the whole: that of its one file, or SHA-256 of those of all, a line each."""
-        if len(self.digests) == 1:
-            return self.digests[0]
-        return hashlib.sha256("".join(f"{one}\n" for one in self.digests).encode()).hexdigest()
-
-
-def read(paths: Sequence[pathlib.Path], month: str | None, wanted: Wanted) -> ReadBill:
-    """Read a bill of one month. month: "2026-11"; None: the one that the files are of.
+def read(paths: Sequence[pathlib.Path], month: str | None, wanted: Callable[[str], Wanted]) -> ReadBill:
+    """Read a bill of one month. month: "2026-11"; None: the one that the files are of. wanted: asked for that month.
 
     Raises BillError, OSError, ValueError: that is no month.
     """
@@ -116,7 +87,7 @@ def read(paths: Sequence[pathlib.Path], month: str | None, wanted: Wanted) -> Re
             if len({file.format.name for file in files}) > 1:
                 kinds = ", ".join(f"{file.path.name} is {file.format.name}" for file in files)
                 raise BillError(f"a bill has one format: {kinds}")
-            return _Reading(connection, files, wanted).read(month, digests)
+            return _Reading(connection, files).read(month, digests, wanted)
     except duckdb.Error as error:
         raise BillError(f"the bill cannot be read: {str(error).partition(chr(10))[0]}") from error
 
@@ -180,20 +151,14 @@ def _format(path: pathlib.Path, columns: Mapping[str, str]) -> Format:
 class _Reading:
     """The queries over the files of one bill."""
 
-    def __init__(
-        self, connection: "duckdb.DuckDBPyConnection", files: Sequence[_File], wanted: Wanted
-    ) -> None:
+    def __init__(self, connection: "duckdb.DuckDBPyConnection", files: Sequence[_File]) -> None:
         self._connection = connection
         self._files = files
         self._format = files[0].format
         everything = " UNION ALL BY NAME ".join(file.selected for file in files)
         connection.execute(f"CREATE TEMP VIEW bill AS {everything}")
-        for name, values in (("instances", wanted.instances), ("families", wanted.families)):
-            connection.execute(
-                f"CREATE TEMP TABLE {name} AS SELECT unnest(?::VARCHAR[]) AS id", [sorted(values)]
-            )
 
-    def read(self, month: str | None, digests: tuple[str, ...]) -> ReadBill:
+    def read(self, month: str | None, digests: tuple[str, ...], wanted: Callable[[str], Wanted]) -> ReadBill:
         rows, months = self._months()
         if month is None:
             if len(months) != 1:
@@ -203,6 +168,7 @@ class _Reading:
             raise BillError(
                 f"the files are of {', '.join(months) or 'no month'}, and have nothing of {month}"
             )
+        self._want(wanted(month))
         lines = Lines(month)
         ((covered, uninvoiced),) = self._all(
             f'SELECT max("end"), count(*) FILTER (invoice IS NULL) FROM bill WHERE {_of(month)}'
@@ -220,6 +186,11 @@ class _Reading:
             approximate=any("DOUBLE" in kind or "FLOAT" in kind for kind in self._kinds()),
             bill=bill.fold(self._lines(lines, month), close_manifest.month_hours(month)),
         )
+
+    def _want(self, wanted: Wanted) -> None:
+        for name, values in (("instances", wanted.instances), ("families", wanted.families)):
+            select = "SELECT unnest(?::VARCHAR[]) AS id"
+            self._connection.execute(f"CREATE TEMP TABLE {name} AS {select}", [sorted(values)])
 
     def _lines(self, lines: Lines, month: str) -> Iterator[Line]:
         fields = ", ".join(_name(field) for field in self._format.columns)

@@ -5,11 +5,11 @@ duckdb is imported when the first file is written or read: it takes 0.1 s and mu
 
 import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from metering.close_row import COLUMNS, CloseRow
+from metering.close_row import COLUMNS, CloseRow, RowKind
 
 _BATCH_ROWS = 2_048
 _MEMORY = "256MB"
@@ -63,6 +63,24 @@ def read(paths: Iterable[pathlib.Path]) -> Iterator[CloseRow]:
                         yield msgspec.convert(dict(zip(COLUMNS, values, strict=True)), CloseRow)
     except duckdb.Error as error:
         raise CloseFileError(f"{path} cannot be read: {error}") from error
+
+
+def instances(paths: Sequence[pathlib.Path]) -> set[tuple[str, str | None]]:
+    """(id, type) of all instances in these files that are real and were paid for. Raises CloseFileError."""
+    import duckdb
+
+    if not paths:
+        return set()
+    files = ", ".join(map(_quoted, paths))
+    query = (
+        f"SELECT DISTINCT instance_id, instance_type FROM read_parquet([{files}]) "
+        f"WHERE instance_id IS NOT NULL AND NOT simulated AND kind <> {_quoted(RowKind.RESERVED.value)}"
+    )
+    try:
+        with duckdb.connect(config=_config()) as connection:
+            return {(instance, type_) for instance, type_ in connection.execute(query).fetchall()}
+    except duckdb.Error as error:
+        raise CloseFileError(f"the rows cannot be read: {error}") from error
 
 
 def _config() -> dict[str, str | bool | int | float | list[str]]:

@@ -145,6 +145,22 @@ def forgotten(*, actor: str, tenant: str, key: str) -> Happening:
     return _happening("forget", actor, tenant=tenant, key=key)
 
 
+def reconciled(*, actor: str, month: str, bill: str, billed: str, allocated: str, hours: int) -> Happening:
+    """Closed hours are about to get what a bill says. bill: its SHA-256, hex; billed, allocated: in USD, as text.
+
+    hours: how many get a new revision.
+    """
+    return _happening(
+        "reconcile",
+        actor,
+        month=month,
+        bill=bill,
+        billed_usd=billed,
+        allocated_usd=allocated,
+        hours=str(hours),
+    )
+
+
 def _happening(topic: str, actor: str | None = None, /, **data: str | None) -> Happening:
     known: Mapping[str, str] = {name: _cut(value) for name, value in data.items() if value}
     return Happening(topic, actor, dict(known))

@@ -14,7 +14,7 @@ import msgspec
 
 from metering.allocation import split
 from metering.bill import MICRO_HOURS_PER_HOUR, NOT_ALLOCATED, Bill, Charge, Meaning, Reserved, Tally
-from metering.close_row import CloseRow, RowKey, RowKind
+from metering.close_row import CloseRow, RowKind
 
 BASIS_LIST = "list"
 TOLERANCE_MICRO_HOURS = 16_667
@@ -247,17 +247,18 @@ class Reconciling:
 
 def _paid(rows: Sequence[CloseRow], charge: Charge) -> list[CloseRow]:
     """Rows of an instance's hour at its cost on the bill. What is shared of the rest follows it."""
-    own: dict[RowKey, int] = {row.key: row.micro_hours for row in rows}
-    shared = {row.key: row.micro_hours + row.shared_micro_hours for row in rows}
+    keys = [row.key for row in rows]
+    own = {key: row.micro_hours for key, row in zip(keys, rows, strict=True)}
+    shared = {key: row.micro_hours + row.shared_micro_hours for key, row in zip(keys, rows, strict=True)}
     parts, after = split(charge.pusd, own), split(charge.pusd, shared)
     return [
         msgspec.structs.replace(
             row,
-            allocated_pusd=parts[row.key],
-            shared_pusd=after[row.key] - parts[row.key],
+            allocated_pusd=parts[key],
+            shared_pusd=after[key] - parts[key],
             purchase_option=charge.purchase_option,
         )
-        for row in rows
+        for key, row in zip(keys, rows, strict=True)
     ]
 
 

@@ -79,6 +79,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.paths",
     "gateway.pricing_config",
     "gateway.queueing",
+    "gateway.reconcile_page",
     "gateway.response_ids",
     "gateway.restarts",
     "gateway.routing",

@@ -10,7 +10,9 @@ from metering.bill_lines import BillError
 from metering.bill_reader import Wanted
 from tests.support import billed, cur
 
-WANTED = Wanted({"i-00000000000000000"}, billed.FAMILIES)
+
+def wanted(month: str) -> Wanted:
+    return Wanted({"i-00000000000000000"}, billed.FAMILIES)
 
 
 @pytest.fixture(scope="module")
@@ -20,30 +22,30 @@ def bill() -> cur.Bill:
 
 def refused(paths: list[pathlib.Path], month: str | None = None) -> str:
     with pytest.raises(BillError) as error:
-        bill_reader.read(paths, month, WANTED)
+        bill_reader.read(paths, month, wanted)
     return str(error.value)
 
 
 def test_several_files_are_one_bill(bill: cur.Bill, tmp_path: pathlib.Path) -> None:
     rows = bill.cur()
-    whole = bill_reader.read([cur.write_csv(rows, tmp_path / "whole.csv")], None, WANTED)
+    whole = bill_reader.read([cur.write_csv(rows, tmp_path / "whole.csv")], None, wanted)
     paths = [
         cur.write_csv(rows[:100], tmp_path / "a.csv"),
         cur.write_parquet(rows[100:], tmp_path / "b.parquet"),
     ]
-    parts = bill_reader.read(paths, None, WANTED)
+    parts = bill_reader.read(paths, None, wanted)
     assert parts.bill == whole.bill
     assert (parts.rows, parts.approximate, whole.approximate) == (len(rows), True, False)
     assert whole.digest == hashlib.sha256((tmp_path / "whole.csv").read_bytes()).hexdigest()
-    assert parts.digest == bill_reader.read(paths[::-1], None, WANTED).digest
+    assert parts.digest == bill_reader.read(paths[::-1], None, wanted).digest
 
 
 def test_only_what_bears_on_the_fleet_is_taken(bill: cur.Bill, tmp_path: pathlib.Path) -> None:
-    read = bill_reader.read([cur.write_csv(bill.cur(), tmp_path / "bill.csv")], "2026-11", WANTED)
+    read = bill_reader.read([cur.write_csv(bill.cur(), tmp_path / "bill.csv")], "2026-11", wanted)
     assert {instance for instance, _ in read.bill.charges} == cur.ids(bill.fleet)  # by family, and not the m5
     assert read.split_rows == 24
     assert read.covered_until_ns == (bill.span.start + 24) * 3_600 * 10**9
-    nobody = bill_reader.read([tmp_path / "bill.csv"], None, Wanted({"i-0web"}, ()))
+    nobody = bill_reader.read([tmp_path / "bill.csv"], None, lambda _: Wanted({"i-0web"}, ()))
     assert {instance for instance, _ in nobody.bill.charges} == {"i-0web"}
 
 
@@ -52,9 +54,9 @@ def test_the_month_is_the_files_or_is_named(bill: cur.Bill, tmp_path: pathlib.Pa
     october = cur.write_csv(cur.Bill("2026-10", instances=4, hours=24).cur(), tmp_path / "october.csv")
     assert refused([november, october]) == "the files are of 2026-10, 2026-11: name one with --month"
     assert refused([november], "2026-10") == "the files are of 2026-11, and have nothing of 2026-10"
-    read = bill_reader.read([november, october], "2026-11", WANTED)
+    read = bill_reader.read([november, october], "2026-11", wanted)
     assert read.other_months == ("2026-10",)
-    assert read.bill == bill_reader.read([november], None, WANTED).bill
+    assert read.bill == bill_reader.read([november], None, wanted).bill
 
 
 def test_a_block_that_was_paid_a_month_before_is_known_from_that_bill(tmp_path: pathlib.Path) -> None:
@@ -62,12 +64,12 @@ def test_a_block_that_was_paid_a_month_before_is_known_from_that_bill(tmp_path: 
     before.block(first=31 * 24 - 12, hours=24, ran=())
     bill = cur.Bill(instances=1, hours=24)
     paths = [cur.write_csv(one.cur(), tmp_path / f"{one.month}.csv") for one in (before, bill)]
-    read = bill_reader.read(paths, "2026-11", WANTED)
+    read = bill_reader.read(paths, "2026-11", wanted)
     assert sum(pusd for of_hour in read.bill.reserved.values() for pusd in of_hour.values()) == (
         bill.reserved + before.block_pusd - before.block_pusd // 2
     )
     assert read.bill.outside == (0, 0)
-    october = bill_reader.read(paths, "2026-10", WANTED)
+    october = bill_reader.read(paths, "2026-10", wanted)
     assert october.bill.outside.pusd == before.block_pusd - before.block_pusd // 2
 
 
@@ -76,7 +78,7 @@ def test_the_type_may_stand_in_the_details_of_the_sku(bill: cur.Bill, tmp_path: 
         row | {"x_UsageType": "", "SkuPriceDetails": '{"InstanceType":"inf2.48xlarge"}'}
         for row in bill.focus()
     ]
-    read = bill_reader.read([cur.write_csv(rows, tmp_path / "focus.csv")], None, WANTED)
+    read = bill_reader.read([cur.write_csv(rows, tmp_path / "focus.csv")], None, wanted)
     assert {charge.instance_type for charge in read.bill.charges.values()} == {"inf2.48xlarge"}
 
 

@@ -30,6 +30,9 @@ EACH = {
     "key": events.key_changed(actor="cli:ann", what="rotated", key=Key(from_ns=1, until_ns=2, vkey=VKEY)),
     "clock": events.clock_set(by_ms=-7_200_000),
     "ledger": events.ledger_rebuilt(actor="cli:ann", tenant="acme"),
+    "reconcile": events.reconciled(
+        actor="cli:ann", month="2026-11", bill="0" * 64, billed="1.2", allocated="1.1", hours=720
+    ),
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
 }  # fmt: skip
 """One of each topic, with all its names."""

@@ -4,7 +4,8 @@ import pathlib
 from collections.abc import Iterable, Mapping
 
 from metering import bill_reader
-from metering.bill_reader import ReadBill, Wanted
+from metering.bill import ReadBill
+from metering.bill_reader import Wanted
 from metering.close_row import CloseRow, RowKind
 from metering.reconcile import Reconciled, Reconciling
 from tests.support import cur
@@ -52,7 +53,7 @@ def rows_of(instance: cur.Instance, hour: int, micro_hours: int, uusd: int | Non
 def read(paths: Iterable[pathlib.Path], hours: Hours, month: str | None = None) -> ReadBill:
     """The bill, asked for the instances of these hours."""
     registered = {row.instance_id for rows in hours.values() for row in rows if row.instance_id}
-    return bill_reader.read(list(paths), month, Wanted(registered, FAMILIES))
+    return bill_reader.read(list(paths), month, lambda _: Wanted(registered, FAMILIES))
 
 
 def reconcile(found: ReadBill, hours: Hours) -> tuple[Reconciled, dict[int, list[CloseRow]]]:

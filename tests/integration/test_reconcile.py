@@ -1,0 +1,217 @@
+"""`weighbridge reconcile` on closed hours in a state directory: what it says, writes, tells and leaves alone."""
+
+import json
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway import cli, reconcile_command
+from metering import close_manifest
+from metering.close_manifest import NO_ROWS, Manifest, MonthState, Ratios, Reason
+from metering.close_row import CloseRow, RowKind
+from metering.closes import Closes
+from metering.objects import LocalObjects
+from metering.units import usd_text
+from tests.oracle import journal
+from tests.support import billed, cur
+
+pytestmark = pytest.mark.integration
+
+MONTH = close_manifest.month_hours("2026-11")
+
+
+def manifest(hour: int, rows: Sequence[CloseRow], revision: int = 1) -> Manifest:
+    return Manifest(
+        basis="list", closed_ns=1, hour=hour, made_by="clerk", method=billed.METHOD, missing=(), pools={}, prices="p",
+        ratios=Ratios(busy=None, capacity=None, used=None), reason=Reason.FIRST, remarks=(), revision=revision,
+        rows=NO_ROWS, sharing="none", totals=close_manifest.totals(rows), unpriced=(), weights=(), writers=(),
+    )  # fmt: skip
+
+
+class Site:
+    """A state directory with closed hours, and the command run on it."""
+
+    def __init__(self, root: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self.closes = Closes(LocalObjects(root / "state"))
+        self._capsys = capsys
+
+    def close(self, hours: billed.Hours) -> None:
+        for hour, rows in hours.items():
+            self.closes.commit(manifest(hour, rows), sorted(rows, key=lambda row: row.key))
+
+    def bill(self, bill: cur.Bill) -> pathlib.Path:
+        return cur.write_csv(bill.cur(), self.root / "bill.csv")
+
+    def run(self, *words: object) -> tuple[int, str, str]:
+        code = cli.main(["reconcile", "--state-dir", str(self.root / "state"), *map(str, words)])
+        printed = self._capsys.readouterr()
+        return code, printed.out, printed.err
+
+    def rows(self) -> list[CloseRow]:
+        return list(self.closes.rows(self.closes.hours(MONTH)))
+
+    def told(self) -> list[dict[str, str]]:
+        root = self.root / "state" / "journal"
+        if not root.exists():
+            return []
+        lines = [line for writer in journal.read(root) for line in writer.of("event")]
+        return [line["data"] for line in lines if line["topic"] == "reconcile"]
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.chdir(tmp_path)
+    return Site(tmp_path, capsys)
+
+
+def closed(site: Site, bill: cur.Bill) -> None:
+    """The hours that the bill has something of are closed, and no others."""
+    end = bill.span.start + bill.count
+    site.close({hour: rows for hour, rows in billed.closed(bill).items() if hour < end})
+
+
+def test_a_whole_month_of_forty_instances_reconciles_to_nothing(tmp_path: pathlib.Path) -> None:
+    bill = cur.Bill()
+    hours = billed.closed(bill)
+    read = billed.read([cur.write_parquet(bill.cur(), tmp_path / "bill.parquet")], hours)
+    result, new = billed.reconcile(read, hours)
+    assert (result.billed_pusd, result.difference_pusd, result.rest_pusd) == (bill.total, 0, 0)
+    assert result.is_explained
+    assert sum(row.allocated_pusd or 0 for rows in new.values() for row in rows) == bill.total
+
+
+def test_closed_hours_become_the_bill(site: Site) -> None:
+    bill = cur.Bill(instances=40, hours=24)
+    closed(site, bill)
+    code, out, err = site.run("--bill", site.bill(bill))
+    assert code == 0, err
+    assert out.splitlines()[-3].split() == ["unexplained", "0.000000000000"]
+    assert out.splitlines()[-1].startswith(
+        "lines of containers, which repeat their instance, left out: the bill"
+    )
+    assert "2026-11 is reconciled" in err
+    costs: dict[tuple[str, int], int] = {}
+    reserved = 0
+    for row in site.rows():
+        assert row.allocated_pusd is not None
+        if row.kind is RowKind.RESERVED:
+            reserved += row.allocated_pusd
+        else:
+            place = str(row.instance_id), row.hour
+            costs[place] = costs.get(place, 0) + row.allocated_pusd
+    assert costs == bill.cost
+    assert reserved == bill.reserved
+    month = site.closes.month("2026-11")
+    assert (month.state, len(month.hours)) == (MonthState.RECONCILED, 24)
+    newest = site.closes.hours(MONTH)
+    assert {one.basis for one in newest} == {f"bill:{month.bills[0]}"}
+    assert {(one.revision, one.reason, one.unpriced) for one in newest} == {(2, Reason.BILL, ())}
+    (told,) = site.told()
+    assert (told["month"], told["hours"], told["bill"]) == ("2026-11", "24", month.bills[0])
+    assert told["billed_usd"] == told["allocated_usd"] == usd_text(bill.total)
+
+
+def test_a_second_time_changes_nothing_and_another_bill_does(site: Site) -> None:
+    bill = cur.Bill(instances=4, hours=4)
+    closed(site, bill)
+    path = site.bill(bill)
+    assert site.run("--bill", path)[0] == 0
+    code, _, err = site.run("--bill", path)
+    assert (code, "2026-11 is reconciled with this bill already" in err, len(site.told())) == (0, True, 1)
+    bill.charges[0].cost = bill.charges[0].effective = 7
+    code, _, err = site.run("--bill", cur.write_csv(bill.cur(), site.root / "other.csv"))
+    assert (code, "4 hours have a new revision" in err) == (0, True)
+    assert [month.state for month in site.closes.states("2026-11")] == [MonthState.RECONCILED] * 2
+
+
+def test_a_dry_run_writes_nothing_and_a_program_can_read_it(site: Site) -> None:
+    bill = cur.Bill(instances=4, hours=4)
+    extra = bill.shown_only()
+    closed(site, bill)
+    before = sorted(site.root.rglob("*"))
+    path = site.bill(bill)
+    code, out, err = site.run("--bill", path, "--month", "2026-11", "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["unexplained_usd"] == "0.000000000000"
+    assert told["difference_usd"] == usd_text(extra)
+    assert set(told["explained"]) == {"credit", "refund", "tax", "other charges of the instances"}
+    assert told["is_explained"] is True
+    assert sorted(site.root.rglob("*")) == sorted([*before, path])
+
+
+def test_what_is_not_explained_changes_nothing(site: Site) -> None:
+    bill = cur.Bill(instances=4, hours=4)
+    (gone, *_) = [charge for charge in bill.charges if charge.line_type == "SavingsPlanNegation"]
+    bill.charges.remove(gone)
+    closed(site, bill)
+    code, out, err = site.run("--bill", site.bill(bill))
+    assert code == 1
+    assert "savings plan use and its negation do not cancel out: sp-0bb2, USW2-BoxUsage:trn1.32xlarge" in out
+    assert "nothing was changed: the bill is not all explained" in err
+    assert {one.revision for one in site.closes.hours(MONTH)} == {1}
+    assert site.told() == []
+
+
+def test_a_bill_that_is_not_whole_leaves_the_month_open(site: Site) -> None:
+    bill = cur.Bill(instances=4, hours=4)
+    closed(site, bill)
+    end = bill.span.start + 4
+    late = [row for one in bill.fleet for row in billed.rows_of(one, end, 1_000_000, 1)]
+    site.close({end: late, end + 1: []})
+    rows = [row | {"bill_invoice_id": ""} for row in bill.cur()]
+    code, out, err = site.run("--bill", cur.write_csv(rows, site.root / "bill.csv"))
+    assert (code, "not invoiced yet" in out) == (0, True)
+    assert "the bill ends at 2026-11-01T04: 2026-11 stays as it is until it is whole" in err
+    assert [one.revision for one in site.closes.hours(MONTH)] == [2, 2, 2, 2, 1, 1]
+    assert site.closes.month("2026-11").state is MonthState.PROVISIONAL
+
+
+def test_after_the_close_there_are_corrections(site: Site) -> None:
+    bill = cur.Bill(instances=4, hours=4)
+    closed(site, bill)
+    site.close({bill.span.start + 5: []})  # an hour without rows gets those of the bill, if it has any
+    site.closes.commit_month("2026-11", MonthState.CLOSED, bills=(), by="ann", at_ns=1)
+    code, _, err = site.run("--bill", site.bill(bill))
+    assert (code, "2026-11 is closed: what changed are corrections" in err) == (0, True)
+    assert site.closes.month("2026-11").state is MonthState.CLOSED
+    assert {one.revision for one in site.closes.hours(MONTH)} == {2}
+
+
+def test_somebody_who_was_first_is_not_overwritten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    bill = cur.Bill(instances=1, hours=2)
+    closed(site, bill)
+    told = reconcile_command.tell
+
+    def meanwhile(*args: Any) -> None:
+        told(*args)
+        site.closes.commit(manifest(bill.span.start, [], revision=2), [])
+
+    monkeypatch.setattr(reconcile_command, "tell", meanwhile)
+    code, _, err = site.run("--bill", site.bill(bill))
+    assert code == 1
+    assert re.search(r"was put by somebody else just now; run this again", err)
+    assert site.closes.month("2026-11").state is MonthState.PROVISIONAL
+
+
+def test_wrong_input_has_a_clear_error(site: Site) -> None:
+    bill = cur.Bill(instances=1, hours=2)
+    path = site.bill(bill)
+    assert site.run("--bill", path)[::2] == (
+        1, "weighbridge: no hour of 2026-11 is closed: there is nothing to reconcile\n"
+    )  # fmt: skip
+    code, _, err = site.run("--bill", path, "--month", "november")
+    assert (code, "'november' is no month" in err) == (2, True)
+    code, _, err = site.run("--bill", path, "--month", "2026-10")
+    assert (code, "the files are of 2026-11, and have nothing of 2026-10" in err) == (2, True)
+    code, _, err = site.run("--bill", site.root / "absent.csv")
+    assert (code, f"{site.root / 'absent.csv'}: No such file or directory" in err) == (1, True)
+    closed(site, bill)
+    for object_ in (site.root / "state" / "close").rglob("*.parquet"):
+        object_.write_bytes(b"x")
+    code, _, err = site.run("--bill", path)
+    assert (code, "is not what its manifest says" in err) == (1, True)
