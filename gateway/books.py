@@ -181,6 +181,7 @@ class Books:
                 self._state_dir / "journal",
                 writer=writer,
                 segment_bytes_max=config.journal.segment_bytes_max,
+                writers=config.workers,
             )
             stack.callback(journal.close)
             try:

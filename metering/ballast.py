@@ -21,7 +21,8 @@ START_BYTES = 16 * 1024 * 1024
 """Of a ballast at its start, where the disk has that much: the records of 1,008 calls."""
 STEP_BYTES = 1024 * 1024
 FREE_SHARE = 4
-"""A ballast takes at most a quarter of what is free when it grows: on a small disk the rest is for lines."""
+"""The ballasts of all writers together take at most a quarter of what is free without them: on a small disk the rest
+is for lines. Each takes no more than an equal part of that, of what is free without itself: none need know another."""
 _BLOCK_BYTES = 4096
 _NOT_POSSIBLE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 # Not everywhere (macOS); there, as on file systems that cannot allocate, zeros are written.
@@ -31,10 +32,11 @@ _allocate = getattr(os, "posix_fallocate", None)
 class Ballast:
     """One writer's ballast. `resize` in any thread, one at a time; `release` at once, beside it."""
 
-    def __init__(self, directory: pathlib.Path) -> None:
-        """The file is made when it first grows."""
+    def __init__(self, directory: pathlib.Path, writers: int = 1) -> None:
+        """The file is made when it first grows. writers: so many share the disk."""
         self.calls = 0  # whose records it has room for
         self._path = directory / NAME
+        self._share = FREE_SHARE * writers
         self._fd = -1
         self._closed = False
         self._bytes = 0
@@ -47,7 +49,7 @@ class Ballast:
         What it had when a step fails, or when some of it is released meanwhile, it keeps.
         """
         released = self._released
-        affordable = self._bytes + self._free_bytes() // FREE_SHARE // _BLOCK_BYTES * _BLOCK_BYTES
+        affordable = (self._bytes + self._free_bytes()) // self._share // _BLOCK_BYTES * _BLOCK_BYTES
         to_bytes = min(wanted_bytes, max(self._bytes, affordable))
         while True:
             with self._lock:

@@ -63,11 +63,11 @@ class Journal:
     After any OSError but DiskFull the journal is dead: nothing more may be asked of it but `close`.
     """
 
-    def __init__(self, path: pathlib.Path, lock_fd: int, *, segment_bytes_max: int) -> None:
+    def __init__(self, path: pathlib.Path, lock_fd: int, *, segment_bytes_max: int, writers: int) -> None:
         """Use `create`."""
         self.path = path
         self.writer = path.name
-        self.ballast = Ballast(path)
+        self.ballast = Ballast(path, writers)
         self.bytes = 0  # of all segments, as they were written
         self.dead = False
         self._lock_fd = lock_fd
@@ -81,11 +81,14 @@ class Journal:
         self._new_segment = False
 
     @classmethod
-    def create(cls, root: pathlib.Path, *, writer: str, segment_bytes_max: int) -> "Journal":
+    def create(
+        cls, root: pathlib.Path, *, writer: str, segment_bytes_max: int, writers: int = 1
+    ) -> "Journal":
         """Make the writer's directory with its lock held and its first segment, durably.
 
         The directory gets its name when all of that is there: nobody can find it unlocked and
         take it for a dead one. A crash before leaves a hidden directory that nobody reads.
+        writers: so many share the disk (metering/ballast.py).
         Raises OSError, FileExistsError if there is such a writer.
         """
         assert WRITER_PATTERN.fullmatch(writer), writer
@@ -100,7 +103,7 @@ class Journal:
         except OSError:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
-        journal = cls(path, lock_fd, segment_bytes_max=segment_bytes_max)
+        journal = cls(path, lock_fd, segment_bytes_max=segment_bytes_max, writers=writers)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             journal._fd = _create_segment(hidden, first_seq=1)

@@ -10,6 +10,7 @@ import pytest
 from metering import ballast
 from metering.ballast import BASE_BYTES, STEP_BYTES, Ballast, bytes_for
 from metering.record import RECORD_BYTES_MAX
+from tests.support.disks import mounted
 
 MIB = 1024 * 1024
 
@@ -120,3 +121,39 @@ def test_closed_it_is_gone_and_stays_so(made: Ballast, tmp_path: pathlib.Path) -
     assert not made.resize(bytes_for(10))
     assert not made.regain(bytes_for(10))
     assert list(tmp_path.iterdir()) == []
+
+
+def grown(directory: pathlib.Path, writers: int, *, said: int | None = None) -> tuple[int, list[Ballast]]:
+    """So many ballasts that want far more than there is, each again and again. returns: what they leave free."""
+    made = []
+    for number in range(writers):
+        path = directory / str(number)
+        path.mkdir(parents=True)
+        made.append(Ballast(path, said or writers))
+    for _ in range(5):
+        for one in made:
+            assert not one.resize(STEP_BYTES * 1_000)
+    stat = os.statvfs(directory)
+    return stat.f_bavail * stat.f_frsize, made
+
+
+@pytest.mark.parametrize("writers", [1, 2, 7])
+def test_all_of_a_small_disk_take_a_quarter_together(tmp_path: pathlib.Path, writers: int) -> None:
+    with mounted(tmp_path / "disk", 64 * MIB) as disk:
+        free_bytes, made = grown(disk, writers)
+        taken = [allocated(disk / str(number)) for number in range(writers)]
+        assert sum(taken) <= 16 * MIB
+        assert sum(taken) >= 12 * MIB
+        assert max(taken) - min(taken) <= max(taken) // 4
+        assert free_bytes >= 47 * MIB
+        for one in made:
+            one.close()
+
+
+def test_the_law_sees_a_share_of_one_for_each(tmp_path: pathlib.Path) -> None:
+    """The mutant: each takes itself for the only one."""
+    with mounted(tmp_path / "disk", 64 * MIB) as disk:
+        free_bytes, made = grown(disk, 7, said=1)
+        assert free_bytes < 16 * MIB
+        for one in made:
+            one.close()
