@@ -12,6 +12,7 @@ import msgspec
 from backends.model import Backend, Hardware, Name, Path, Section, Text
 from backends.sse import EVENT_BYTES_MAX
 from metering.price_book import ON_DEMAND, PurchaseOption
+from metering.work_units import DEFAULT_CACHED_PROMPT, DEFAULT_COMPLETION, DEFAULT_PROMPT
 
 SECONDS_MAX = 7 * 86_400
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
@@ -25,6 +26,8 @@ MIB = 1024 * KIB
 Bytes = Annotated[int, msgspec.Meta(ge=MIB, le=2**50)]
 BufferBytes = Annotated[int, msgspec.Meta(ge=KIB, le=1024 * MIB)]  # held in memory
 PORT_MAX = 65_535
+Weight = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+WORK_UNITS_PER_HOUR_MAX = 10**15
 
 
 class Redis(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +175,23 @@ class CardEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: Text
 
 
+class WorkUnitsEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Work units for a token of a model on a family or on one instance type.
+
+    per_hour: what a whole instance makes in an hour at full load; None: not calibrated. date: since when, until the
+    next ones of the same hardware.
+    """
+
+    family: Hardware | None = None
+    instance_type: Hardware | None = None
+    prompt: Weight = DEFAULT_PROMPT
+    cached_prompt: Weight = DEFAULT_CACHED_PROMPT
+    completion: Weight = DEFAULT_COMPLETION
+    per_hour: Annotated[int, msgspec.Meta(ge=1, le=WORK_UNITS_PER_HOUR_MAX)] | None = None
+    date: Text
+    source: Text
+
+
 class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model as clients know it: its id, other names, where it is served; the last four are for auditors."""
 
@@ -179,6 +199,7 @@ class Model(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aliases: tuple[Text, ...] = ()
     tiers: Annotated[tuple[Tier, ...], msgspec.Meta(min_length=1)]
     rate_cards: tuple[CardEntry, ...] = ()
+    work_units: tuple[WorkUnitsEntry, ...] = ()
     owner: Text | None = None
     logging_policy: Text | None = None
     storage_location: Path | None = None

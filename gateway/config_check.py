@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from backends.catalog import Catalog
 from backends.model import DEFAULT_PORTS, Backend
 from gateway.auth import key_id
-from gateway.config import CardEntry, Config, Journal, Model, Peer, PriceEntry, Redis, Tenant, host_and_port
+from gateway.config import (
+    CardEntry,
+    Config,
+    Journal,
+    Model,
+    Peer,
+    PriceEntry,
+    Redis,
+    Tenant,
+    WorkUnitsEntry,
+    host_and_port,
+)
 from gateway.config_shape import did_you_mean
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 
@@ -282,6 +293,9 @@ def _check_models(config: Config, report: Report) -> None:
         _check_once(report, f"{path}.rate_cards", [(_hardware(card), card.date) for card in model.rate_cards])
         for number, card in enumerate(model.rate_cards):
             _check_card(f"{path}.rate_cards[{number}]", card, report)
+        _check_once(report, f"{path}.work_units", [(_hardware(one), one.date) for one in model.work_units])
+        for number, one in enumerate(model.work_units):
+            _check_hardware(f"{path}.work_units[{number}]", one, report)
 
 
 def _check_tiers(path: str, model: Model, backends: Sequence[str], report: Report) -> None:
@@ -300,14 +314,18 @@ def _members(path: str, model: Model) -> Iterator[tuple[str, str]]:
             yield f"{path}.tiers[{tier_index}].backends[{index}]", name
 
 
-def _hardware(card: CardEntry) -> str | None:
-    return card.instance_type or card.family
+def _hardware(entry: CardEntry | WorkUnitsEntry) -> str | None:
+    return entry.instance_type or entry.family
+
+
+def _check_hardware(path: str, entry: CardEntry | WorkUnitsEntry, report: Report) -> None:
+    if (entry.family is None) == (entry.instance_type is None):
+        report(path, "must have one of family and instance_type")
+    _check_date(f"{path}.date", entry.date, report)
 
 
 def _check_card(path: str, card: CardEntry, report: Report) -> None:
-    if (card.family is None) == (card.instance_type is None):
-        report(path, "must have one of family and instance_type")
-    _check_date(f"{path}.date", card.date, report)
+    _check_hardware(path, card, report)
     for key in ("prompt", "cached_prompt", "completion", "per_request"):
         amount: str | None = getattr(card, key)
         if amount is not None:

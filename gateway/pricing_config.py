@@ -12,6 +12,7 @@ from metering.periods import parse_instant
 from metering.price_book import InstancePrice, PriceBook, shipped_prices
 from metering.pricing import PriceList, RateCard, Unpriced, explain
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
+from metering.work_units import WorkUnits, WorkUnitTable
 
 
 class Tables(NamedTuple):
@@ -34,6 +35,24 @@ def price_list(config: Config, book: PriceBook) -> PriceList:
 def rate_cards(config: Config) -> list[RateCard]:
     """All of them."""
     return [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
+
+
+def work_units(config: Config) -> WorkUnitTable:
+    """The configured work-unit weights."""
+    return WorkUnitTable(
+        WorkUnits(
+            cached_prompt=entry.cached_prompt,
+            completion=entry.completion,
+            date=entry.date,
+            hardware=entry.instance_type or entry.family or "",
+            model=model.name,
+            per_hour=entry.per_hour,
+            prompt=entry.prompt,
+            source=entry.source,
+        )
+        for model in config.models
+        for entry in model.work_units
+    )
 
 
 def model_facts(model: Model) -> ModelFacts:

@@ -147,6 +147,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.usage",
     "metering.verdict",
     "metering.verify_page",
+    "metering.work_units",
 }
 IMPURE_IMPORTS = {
     "asyncio", "httptools", "logging", "os", "pathlib", "random", "redis", "secrets", "socket", "starlette",
