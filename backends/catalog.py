@@ -1,4 +1,4 @@
-"""Hardware facts of EC2 instance types, from the shipped table. Pure; prices are metering's.
+"""Hardware facts of EC2 instance types, from the shipped table and the configuration. Pure; prices are metering's.
 
 `neuron_cores` are physical. On Trainium2 and 3 the runtime joins two of them to a logical core by
 default (LNC=2), so a trn2.48xlarge shows 64 of its 128; Inferentia2 and Trainium1 have no LNC.
@@ -15,7 +15,7 @@ _TRN3 = re.compile(r"^trn3")
 
 
 class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table. accelerators: chips or GPUs; neuron_cores: None for a GPU type."""
+    """One type. accelerators: chips or GPUs; neuron_cores: None for a GPU type."""
 
     name: str
     family: str
@@ -46,6 +46,12 @@ def read_catalog(instances_csv: str) -> Catalog:
         )
         for row in rows
     }
+
+
+def known_family(instance_type: str, catalog: Catalog) -> str:
+    """The family of an instance type: as the catalog has it, else by its name."""
+    known = catalog.get(instance_type)
+    return family_of(instance_type) if known is None else known.family
 
 
 def family_of(instance_type: str) -> str:

@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from backends.catalog import Catalog, InstanceType, family_of
+from backends.catalog import Catalog, InstanceType, known_family
 from backends.model import Backend
 from metering.record import Host, Instance
 
@@ -45,7 +45,7 @@ def host(backend: Backend, model: ModelFacts, catalog: Catalog, probed: Probed) 
         framework=probed.framework,
         framework_version=probed.framework_version,
         identity_source="config" if backend.instance_type else "unknown",
-        instance_family=family_of(backend.instance_type) if backend.instance_type else None,
+        instance_family=known_family(backend.instance_type, catalog) if backend.instance_type else None,
         instances=instances,
         logging_policy=model.logging_policy,
         max_model_len=backend.max_model_len or probed.max_model_len,

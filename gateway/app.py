@@ -20,7 +20,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends import identity
-from backends.catalog import read_catalog
 from backends.health import Health, State
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
@@ -32,7 +31,7 @@ from gateway.books import PAGES, Books
 from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
-from gateway.config_load import backend_keys, instances_csv
+from gateway.config_load import backend_keys, catalog_of
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
 from gateway.kept import KeptResponses
@@ -306,7 +305,7 @@ class _State:
         self._models = config.models
         self._prices = WatchedPrices(config)
         self._books = books
-        self._catalog = read_catalog(instances_csv())
+        self._catalog = catalog_of(config.instance_types)
         self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
         self._said: set[tuple[str, str, Unpriced]] = set()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from backends.model import Backend, Hardware, Name, Path, Section, Text
+from backends.model import Backend, Count, Hardware, Name, Path, Section, Text
 from backends.sse import EVENT_BYTES_MAX
 from metering.price_book import ON_DEMAND, PurchaseOption
 from metering.work_units import DEFAULT_CACHED_PROMPT, DEFAULT_COMPLETION, DEFAULT_PROMPT
@@ -220,6 +220,17 @@ class PriceEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     purchase_option: PurchaseOption = ON_DEMAND
 
 
+class InstanceTypeEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An instance type that the shipped table does not have. cores: NeuronCores of all its accelerators; None: a GPU
+    type, whose accelerators are counted."""
+
+    name: Hardware
+    family: Hardware
+    accelerator: Text
+    accelerator_count: Count
+    cores: Count | None = None
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it, resolved: what the workers get. profile: what the configuration is held to."""
 
@@ -243,6 +254,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]
     prices: tuple[PriceEntry, ...] = ()
+    instance_types: tuple[InstanceTypeEntry, ...] = ()
 
 
 def with_digests(config: Config) -> list[str]:

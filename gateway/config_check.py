@@ -80,6 +80,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
         _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
     _check_models(config, report)
     check_prices(config.prices, report)
+    _check_once(report, "instance_types", [one.name for one in config.instance_types], "name")
 
 
 def check_prices(prices: Sequence[PriceEntry], report: Report) -> None:

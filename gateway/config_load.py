@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from backends import tls
-from backends.catalog import read_catalog
+from backends.catalog import Catalog, InstanceType, read_catalog
 from backends.model import Section
 from gateway import config_check, pricing_config
-from gateway.config import LISTEN_DEFAULT, Config, Journal, PriceEntry, Redis, Scope, host_and_port
+from gateway.config import (
+    LISTEN_DEFAULT,
+    Config,
+    InstanceTypeEntry,
+    Journal,
+    PriceEntry,
+    Redis,
+    Scope,
+    host_and_port,
+)
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
 from gateway.pricing_config import Tables
@@ -57,6 +66,7 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redis: Redis = Redis()
     journal: Journal = Journal()
     prices: tuple[PriceEntry, ...] = ()
+    instance_types: tuple[InstanceTypeEntry, ...] = ()
 
     @property
     def journals(self) -> pathlib.Path:
@@ -74,6 +84,21 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def instances_csv() -> str:
     """The shipped table of instance types and their list prices, as text."""
     return _shipped("instances.csv")
+
+
+def catalog_of(instance_types: Sequence[InstanceTypeEntry]) -> Catalog:
+    """Instance types by name: those of the configuration and those of the shipped table."""
+    own = {
+        one.name: InstanceType(
+            name=one.name,
+            family=one.family,
+            accelerator=one.accelerator,
+            accelerators=one.accelerator_count,
+            neuron_cores=one.cores,
+        )
+        for one in instance_types
+    }
+    return {**read_catalog(instances_csv()), **own}
 
 
 def price_tables() -> Tables:
@@ -180,7 +205,7 @@ def notes(config: Config) -> list[str]:
     and rate cards that price nothing."""
     book = pricing_config.price_book(config.prices, (), price_tables())
     prices = pricing_config.price_list(config, book)
-    catalog = read_catalog(instances_csv())
+    catalog = catalog_of(config.instance_types)
     found = [
         *pricing_config.unpriced(config, catalog, prices, time.time_ns()),
         *pricing_config.idle_cards(config, catalog),
@@ -277,7 +302,8 @@ def _checked(root: Node, mistakes: list[Mistake], env: Mapping[str, str], flags:
     _lay_flags(root, flags, mistakes)
     shape = Shape()
     config = shape.read(root, Config)
-    config_check.check(config, read_catalog(instances_csv()), shape.report)
+    config_check.check(config, catalog_of(config.instance_types), shape.report)
+    _check_own_types(config.instance_types, shape)
     if kind := _network_file_system(config.state_dir):
         shape.report(
             "state_dir", f"is on {kind}: locks and fdatasync cannot be relied on there; use a local disk"
@@ -285,6 +311,14 @@ def _checked(root: Node, mistakes: list[Mistake], env: Mapping[str, str], flags:
     if mistakes + shape.mistakes:
         raise ConfigErrors(mistakes + shape.mistakes)
     return config
+
+
+def _check_own_types(instance_types: Sequence[InstanceTypeEntry], shape: Shape) -> None:
+    """What the table has it has from Amazon; another size would change what a share of it is."""
+    table = read_catalog(instances_csv())
+    for index, one in enumerate(instance_types):
+        if one.name in table:
+            shape.report(f"instance_types[{index}].name", f"{one.name} is in the shipped table already")
 
 
 def _lay_environment(root: Node, env: Mapping[str, str], mistakes: list[Mistake]) -> None:

@@ -14,11 +14,11 @@ from typing import get_args
 
 import msgspec
 
-from backends.catalog import family_of, read_catalog
+from backends.catalog import Catalog, known_family
 from gateway import price_books
 from gateway.archives import archive_of, objects_of
 from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, place, say, tell
-from gateway.config_load import Place, instances_csv
+from gateway.config_load import Place, catalog_of
 from metering import aws_prices, event_journal, events, price_import, price_table
 from metering.aws_prices import Lease, LeaseLength, OfferingClass, Payment
 from metering.objects import AlreadyThere, ArchiveError
@@ -78,7 +78,7 @@ def show(args: argparse.Namespace) -> int:
     """Show the price of each instance type, region and purchase option, where it is from, and since when it holds."""
     where = place(args)
     at_ns = time.time_ns() if args.at is None else args.at
-    rows = list(_in_force(_book(where), at_ns, args.type))
+    rows = list(_in_force(_book(where), at_ns, args.type, catalog_of(where.instance_types)))
     if args.json:
         sys.stdout.write("".join(_json(origin, price) + "\n" for origin, price in rows))
     else:
@@ -210,19 +210,26 @@ def _offers(args: argparse.Namespace, data: bytes) -> list[Offer]:
             return price_table.read(data.decode())
         except UnicodeDecodeError as error:
             raise ImportRefused(["is neither a CSV in UTF-8 nor JSON"]) from error
-    families = {family_of(name) for name in read_catalog(instances_csv())}
-    found = aws_prices.read(data, lambda name: args.all_types or family_of(name) in families, args.reserved)
+    catalog = catalog_of(place(args).instance_types)
+    families = {one.family for one in catalog.values()}
+
+    def wanted(instance_type: str) -> bool:
+        return args.all_types or known_family(instance_type, catalog) in families
+
+    found = aws_prices.read(data, wanted, args.reserved)
     for reason, count in sorted(found.passed_over.items()):
         say(f"passed over: {count} {reason}")
     return found.offers
 
 
-def _in_force(book: PriceBook, at_ns: int, of_type: str | None) -> Iterable[tuple[Origin, InstancePrice]]:
+def _in_force(
+    book: PriceBook, at_ns: int, of_type: str | None, catalog: Catalog
+) -> Iterable[tuple[Origin, InstancePrice]]:
     """For everything that has a price the one that counts at this moment, by what it is of."""
     things = {
         price.of
         for _, price in book
-        if of_type in (None, price.instance_type, family_of(price.instance_type))
+        if of_type in (None, price.instance_type, known_family(price.instance_type, catalog))
     }
     for of in sorted(things, key=lambda of: (of.instance_type, of.region or "", of.purchase_option)):
         found = book.find(of, at_ns)

@@ -225,6 +225,19 @@ ONE_MISTAKE = [
         19, "models[0].rate_cards[0].other.reasoning_tokens: is priced already",
     ),
     (
+        "    rate_cards:", "    work_units: [{family: a, date: soon, source: x}]\n    rate_cards:",
+        14, "models[0].work_units[0].date: 'soon' is no date",
+    ),
+    (
+        "    rate_cards:", "    work_units: [{date: 2026-11-01, source: x}]\n    rate_cards:",
+        14, "models[0].work_units[0]: must have one of family and instance_type",
+    ),
+    (
+        "listen: 127.0.0.1:8080",
+        "instance_types: [{name: inf2.xlarge, family: inf2, accelerator: x, accelerator_count: 1}]",
+        1, "instance_types[0].name: inf2.xlarge is in the shipped table already",
+    ),
+    (
         "listen: 127.0.0.1:8080",
         'prices: [{instance_type: t, usd_per_hour: "1", date: 2026-11-01, source: x, purchase_option: lease}]',
         1, "prices[0].purchase_option: must be one of ",

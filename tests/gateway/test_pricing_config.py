@@ -5,8 +5,17 @@ import msgspec
 from backends.catalog import read_catalog
 from backends.model import Backend
 from gateway import pricing_config
-from gateway.config import CardEntry, Config, Model, PriceEntry, Tenant, Tier
-from gateway.config_load import instances_csv, price_tables
+from gateway.config import (
+    CardEntry,
+    Config,
+    InstanceTypeEntry,
+    Model,
+    PriceEntry,
+    Tenant,
+    Tier,
+    WorkUnitsEntry,
+)
+from gateway.config_load import catalog_of, instances_csv, price_tables
 from metering.periods import parse_instant
 from metering.pricing import PriceList, RateCard
 
@@ -14,7 +23,9 @@ CATALOG = read_catalog(instances_csv())
 NOW_NS = parse_instant("2026-11-28")
 
 
-def backend(name: str, instance_type: str | None = None, slots: int | None = None, **fields: str) -> Backend:
+def backend(
+    name: str, instance_type: str | None = None, slots: int | None = None, **fields: str | int
+) -> Backend:
     return Backend(
         name=name, url="http://127.0.0.1:1", model="m", instance_type=instance_type, slots=slots, **fields
     )  # type: ignore[arg-type]
@@ -111,3 +122,41 @@ def test_each_backend_whose_calls_have_no_price_is_named_once_with_the_cure() ->
     assert "no price of trn2.48xlarge" in notes[2]
     assert notes[3].endswith("did you mean g6e.2xlarge?")
     assert "for its region" in notes[4]
+
+
+def test_an_instance_type_of_ones_own_is_as_good_as_the_tables() -> None:
+    own = InstanceTypeEntry(
+        name="trn9.48xlarge", family="trn9x", accelerator="trainium9", accelerator_count=16, cores=128
+    )
+    catalog = catalog_of([own])
+    assert catalog["inf2.xlarge"] == CATALOG["inf2.xlarge"]
+    facts = pricing_config.model_facts(configured(backend("b")).models[0])
+    served_by = backend("b", "trn9.48xlarge", units=32, slots=8)
+    host = pricing_config.identity.host(served_by, facts, catalog, pricing_config.Probed())
+    (share,) = host.instances
+    assert (host.instance_family, host.accelerator, host.cores) == ("trn9x", "trainium9", 32)
+    assert (share.units, share.units_total) == (32, 128)
+    unknown = pricing_config.identity.host(served_by, facts, CATALOG, pricing_config.Probed())
+    assert (unknown.instance_family, unknown.accelerator) == ("trn9", None)
+
+
+def test_weights_of_the_configuration_are_dated() -> None:
+    entries = [
+        {"family": "inf2", "date": "2026-11-01", "source": "measured"},
+        {
+            "instance_type": "inf2.48xlarge",
+            "prompt": 2,
+            "per_hour": 7,
+            "date": "2026-11-01",
+            "source": "measured",
+        },
+    ]
+    config = configured(backend("b", "inf2.xlarge"))
+    model = msgspec.structs.replace(
+        config.models[0], work_units=tuple(msgspec.convert(entry, WorkUnitsEntry) for entry in entries)
+    )
+    table = pricing_config.work_units(msgspec.structs.replace(config, models=(model,)))
+    of_family = table.at("llama", "inf2.xlarge", "inf2", NOW_NS)
+    assert (of_family.id, of_family.prompt, of_family.completion) == ("llama/inf2@2026-11-01", 1000, 4000)
+    of_type = table.at("llama", "inf2.48xlarge", "inf2", NOW_NS)
+    assert (of_type.prompt, of_type.per_hour) == (2, 7)
