@@ -11,6 +11,7 @@ from gateway import (
     audit_commands,
     config_load,
     control_command,
+    export_commands,
     focus_commands,
     ledger_commands,
     price_commands,
@@ -27,11 +28,8 @@ from gateway.commands import (
     check_tenant,
     count,
     flags,
-    place,
     port,
     say,
-    say_broken,
-    tell,
 )
 from gateway.config_tree import ConfigErrors
 
@@ -114,23 +112,6 @@ def version(_args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def export(args: argparse.Namespace) -> int:
-    """Write the ledger of a period as CSV: a row for each hour, tenant, project, model and instance family."""
-    from gateway import export_command
-
-    try:
-        hours = export_command.parse_period(args.start, args.end)
-    except ValueError as error:
-        raise CommandError(str(error), EXIT_USAGE) from error
-    where = place(args)
-    try:
-        found = export_command.find(where, hours, say)
-        export_command.write(found.rows, hours, args.out, lambda told: tell(where, "export", told))
-    except export_command.ExportError as error:
-        raise CommandError(str(error)) from error
-    return say_broken(found.broken)
-
-
 def parser() -> argparse.ArgumentParser:
     """All commands and their flags; the docstring of each is its help."""
     top = argparse.ArgumentParser(prog="weighbridge", description=__doc__)
@@ -165,17 +146,7 @@ def parser() -> argparse.ArgumentParser:
 
     add(commands, "version", version)
 
-    command = add(commands, "export", export)
-    command.add_argument(
-        "--from", dest="start", metavar="T", required=True, help="first hour: a date or RFC 3339"
-    )
-    command.add_argument(
-        "--to", dest="end", metavar="T", required=True, help="the hour after the last, likewise"
-    )
-    command.add_argument("--format", choices=["csv"], default="csv")
-    command.add_argument("--out", metavar="FILE", type=pathlib.Path, help="written whole or not at all")
-    add_place(command)
-
+    export_commands.add_to(commands)
     ledger_commands.add_to(commands)
     control_command.add_to(commands)
     audit_commands.add_to(commands)

@@ -19,6 +19,11 @@ WRITERS_MAX = 50
 _MORE_CHARACTERS = 24
 """Room for the count of what did not fit."""
 
+Exported = Literal[
+    "csv", "lines", "pack", "focus-split", "focus-chargeback", "csv-allocated", "json", "parquet"
+]
+"""What leaves the gateway: `csv` are the ledger's estimates, from `focus-split` on closed hours."""
+
 Face = Literal["audit"]
 """The faces of the gateway that are looked into with a scope of their own."""
 
@@ -69,7 +74,7 @@ def prices_imported(
 
 
 def exported(
-    *, actor: str, what: Literal["csv", "lines", "pack"], period: str, rows: int, sha256: str, to: str,
+    *, actor: str, what: Exported, period: str, rows: int, sha256: str, to: str,
     tenant: str | None = None,
 ) -> Happening:  # fmt: skip
     """Figures or lines left the gateway. period: "<from>/<to>"; rows: of the file; sha256: of its bytes, hex."""

@@ -90,6 +90,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.aws_prices",
     "metering.bill",
     "metering.bill_lines",
+    "metering.allocated_rows",
     "metering.bypass",
     "metering.callbook",
     "metering.cells",
@@ -101,7 +102,9 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.control",
     "metering.epochs",
     "metering.events",
+    "metering.export_manifest",
     "metering.export_parts",
+    "metering.exports",
     "metering.families",
     "metering.findings",
     "metering.focus.allocated_details",
@@ -156,6 +159,7 @@ IMPURE_IMPORTS = {
 OWNERS = {  # an outside library, and the only modules that may know of it
     "cryptography": {"metering.checkpoint", "metering.keys"},
     "duckdb": {
+        "metering.export_parquet",
         "metering.bill_reader",
         "metering.close_files",
         "metering.close_usage",

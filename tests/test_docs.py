@@ -11,10 +11,11 @@ import pytest
 from gateway import cli, config_load, errors
 from gateway.config import Config
 from gateway.operations import ALL_OPERATIONS
-from metering import board, facts, record
+from metering import allocated_rows, board, facts, record
+from metering.export_manifest import ExportManifest, HourIn, JournalSeen, Made
 from metering.families import FAMILIES
 from metering.findings import Verdict, What
-from metering.focus import file_rules, row_rules
+from metering.focus import file_rules, row_rules, table
 from metering.metrics import JOURNAL_HEAD_SEQ
 from metering.pricing import Unpriced
 from metering.usage import UsageSource
@@ -202,6 +203,13 @@ def test_every_source_of_counts_stands_on_the_page() -> None:
 def test_every_finding_stands_in_the_audit_page_with_its_verdict(what: What) -> None:
     rows = [line.split("|") for line in page("audit.md").splitlines() if line.startswith("| `")]
     assert [row[2].strip() for row in rows if len(row) == 5 and what in coded(row[1])] == [what.verdict]
+
+
+def test_every_column_of_the_exports_stands_in_the_commands_page() -> None:
+    ours = {name for name in table.header(None, is_split=True) if name.startswith("x_")}
+    wanted = {*allocated_rows.COLUMNS, *ours, *ExportManifest.__struct_fields__, *Made.__struct_fields__}
+    wanted |= {*HourIn.__struct_fields__, *JournalSeen.__struct_fields__} - {"v"}
+    assert sorted(wanted - coded(page("commands.md")) - {"v"}) == []
 
 
 @pytest.mark.parametrize("rule", [*row_rules.RULES, *file_rules.HEADER_RULES, *file_rules.ACROSS_RULES])

@@ -32,6 +32,7 @@ from metering.focus.charge import (
 )
 from metering.focus.split import cost_ausd, priced_hours
 from metering.pricing import RateCard
+from metering.units import NS_PER_HOUR
 
 MODEL = "Model"
 CardOf = Callable[[CloseRow], RateCard | None]
@@ -47,6 +48,23 @@ class Charged(enum.StrEnum):
 
     RATE_CARD = "rate-card"
     ALLOCATED = "allocated"
+
+
+def cards_in_force(cards: Iterable[RateCard]) -> CardOf:
+    """Of these cards the newest that held when the hour began: the instance type's, else its family's."""
+    of: dict[tuple[str, str], list[RateCard]] = {}
+    for card in sorted(cards, key=lambda card: card.since_ns):
+        of.setdefault((card.model, card.hardware), []).append(card)
+
+    def find(row: CloseRow) -> RateCard | None:
+        for hardware in (row.instance_type, row.instance_family):
+            known = of.get((row.pool or "", hardware or ""), [])
+            held = [card for card in known if card.since_ns <= row.hour * NS_PER_HOUR]
+            if held:
+                return held[-1]
+        return None
+
+    return find
 
 
 def charges(rows: Iterable[ExportRow], by: Charged, card_of: CardOf) -> Iterator[Charge]:

@@ -1,0 +1,144 @@
+"""`weighbridge export`: the ledger's estimates, or closed hours as FOCUS, CSV, JSON lines and Parquet."""
+
+import argparse
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+from gateway import config_load
+from gateway.commands import (
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandError,
+    add,
+    add_place,
+    flags,
+    place,
+    say,
+    say_broken,
+    tell,
+)
+from gateway.config_load import Place
+
+if TYPE_CHECKING:
+    from metering.pricing import RateCard
+
+FORMATS = ("focus-split", "focus-chargeback", "csv", "parquet", "json")
+ESTIMATED, ALLOCATED = "estimated", "allocated"
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The command and its flags."""
+    command = add(commands, "export", export)
+    when = "a date or RFC 3339"
+    command.add_argument("--from", dest="start", metavar="T", required=True, help=f"first hour: {when}")
+    command.add_argument(
+        "--to", dest="end", metavar="T", required=True, help="the hour after the last, likewise"
+    )
+    command.add_argument(
+        "--tz", metavar="NAME", default="UTC", help="whose days dates are, as in Europe/Berlin"
+    )
+    command.add_argument("--format", choices=FORMATS, default="csv")
+    command.add_argument(
+        "--basis",
+        choices=[ESTIMATED, ALLOCATED],
+        help="of csv: the ledger's estimates (default), or closed hours",
+    )
+    command.add_argument(
+        "--focus-version",
+        choices=["1.2", "1.3", "1.4"],
+        help="of FOCUS (default: 1.4, and what 1.2 has besides)",
+    )
+    command.add_argument(
+        "--chargeback",
+        choices=["rate-card", "allocated"],
+        help="of focus-chargeback: how tenants are charged",
+    )
+    command.add_argument("--omit-unpriced", action="store_true", help="of FOCUS: leave out what has no price")
+    command.add_argument(
+        "--running", action="store_true", help="with what `close --now` has seen of open hours"
+    )
+    command.add_argument("--out", metavar="OUT", help="a file, a directory or s3://…; - or none: stdout")
+    add_place(command)
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the figures of a period: the ledger's estimates as CSV, or closed hours as FOCUS, CSV, JSON or Parquet."""
+    from metering import zones
+
+    try:
+        hours = zones.parse_period(args.start, args.end, zones.zone(args.tz))
+    except ValueError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    _check(args)
+    where = place(args)
+    if args.format == "csv" and args.basis != ALLOCATED:
+        return _estimated(args, where, hours)
+    return _closed(args, where, hours)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises CommandError: flags that do not go together."""
+    is_focus = args.format.startswith("focus-")
+    if args.basis == ESTIMATED and args.format != "csv":
+        raise CommandError(
+            f"{args.format} is made of closed hours: --basis estimated goes with csv", EXIT_USAGE
+        )
+    for flag, given, fits in (
+        ("--focus-version", args.focus_version is not None, is_focus),
+        ("--omit-unpriced", args.omit_unpriced, is_focus),
+        ("--chargeback", args.chargeback is not None, args.format == "focus-chargeback"),
+        ("--running", args.running, args.format != "csv" or args.basis == ALLOCATED),
+    ):
+        if given and not fits:
+            raise CommandError(f"{flag} does not go with this export", EXIT_USAGE)
+
+
+def _estimated(args: argparse.Namespace, where: Place, hours: range) -> int:
+    from gateway import export_command
+
+    out = None if args.out in (None, "-") else pathlib.Path(args.out)
+    try:
+        found = export_command.find(where, hours, say)
+        export_command.write(found.rows, hours, out, lambda told: tell(where, "export", told))
+    except export_command.ExportError as error:
+        raise CommandError(str(error)) from error
+    return say_broken(found.broken)
+
+
+def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
+    from gateway import closed_export
+    from metering.exports import Format, Options
+    from metering.focus import table
+    from metering.focus.chargeback import Charged, cards_in_force
+    from metering.focus.columns import Version
+
+    version = None if args.focus_version is None else Version(args.focus_version)
+    form = Format(args.format)
+    try:
+        if form in closed_export.FOCUS:
+            table.header(version, is_split=form is Format.FOCUS_SPLIT)
+    except ValueError as error:
+        raise CommandError(str(error), EXIT_USAGE) from error
+    options = Options(version=version)
+    if form is Format.FOCUS_CHARGEBACK:
+        options = Options(
+            version=version,
+            charged=Charged(args.chargeback or Charged.RATE_CARD),
+            card_of=cards_in_force(_rate_cards(args)),
+        )
+    asked = closed_export.Asked(
+        form, hours, args.tz, args.out, options, omit_unpriced=args.omit_unpriced, running=args.running
+    )
+    closed_export.write(where, asked, lambda told: tell(where, "export", told), say)
+    return EXIT_OK
+
+
+def _rate_cards(args: argparse.Namespace) -> list["RateCard"]:
+    """Those of the configuration; none without one."""
+    from gateway import pricing_config
+
+    path = config_load.config_path(args.config, os.environ)
+    if not path.exists():
+        return []
+    return pricing_config.rate_cards(config_load.load(path, os.environ, flags(args)))

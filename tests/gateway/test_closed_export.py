@@ -1,0 +1,348 @@
+"""`weighbridge export` of closed hours: every format, whole or not at all, told before, with its manifest."""
+
+import csv
+import hashlib
+import json
+import pathlib
+import random
+
+import duckdb
+import pytest
+
+from gateway import commands, export_places
+from gateway.cli import main
+from gateway.commands import CommandError
+from gateway.config import Journal
+from metering import chain
+from metering.close_manifest import MonthState, Reason, hour_text
+from metering.close_row import RowKind
+from metering.closes import Closes
+from metering.journal import directories
+from metering.objects import LocalObjects
+from tests.support import closed, closed_fleet
+from tests.support.closed_fleet import Hour
+
+Capture = pytest.CaptureFixture[str]
+FORMATS = {"focus-split": ".csv", "focus-chargeback": ".csv", "csv": ".csv", "json": ".jsonl", "parquet": ""}
+PERIOD = ["--from", "2026-01-01", "--to", "2026-01-01T04:00:00Z"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def closes(here: pathlib.Path) -> Closes:
+    return Closes(LocalObjects(here / "state"))
+
+
+def fleet(closes: Closes, count: int = 4, first: int = closed.HOUR) -> list[Hour]:
+    rng = random.Random(3)
+    hours = closed_fleet.hours(rng, closed_fleet.cards(rng), count=count, first=first)
+    for hour in hours:
+        closes.commit(hour.manifest, hour.rows)
+    return hours
+
+
+def export(form: str, *more: str, period: list[str] = PERIOD) -> int:
+    basis = ["--basis", "allocated"] if form == "csv" else []
+    return main(["export", *period, "--format", form, *basis, "--state-dir", "state", *more])
+
+
+def manifest(path: str) -> dict:
+    return json.loads(pathlib.Path(path + ".manifest.json").read_text())
+
+
+def told(here: pathlib.Path) -> list[dict]:
+    return [
+        json.loads(line.data)["data"]
+        for directory in directories(here / "state" / "journal")
+        for line in directory.chained()
+        if chain.decode(line.data).kind == "event"
+    ]
+
+
+def total(hours: list[Hour], field: str) -> int:
+    return sum(getattr(row, field) or 0 for hour in hours for row in hour.rows)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_is_told_and_has_its_manifest(
+    form: str, closes: Closes, here: pathlib.Path, capsys: Capture
+) -> None:
+    hours = fleet(closes)
+    out = f"out{FORMATS[form]}"
+    assert export(form, "--out", out) == 0
+    made = manifest(out)
+    (event,) = told(here)
+    assert event["what"] == ("csv-allocated" if form == "csv" else form)
+    assert event["sha256"] == made["file"]["sha256"]
+    assert event["rows"] == str(made["file"]["rows"])
+    assert event["period"] == "2026-01-01T00:00:00Z/2026-01-01T04:00:00Z"
+    assert event["to"] == str(here / out)
+    assert [one["hour"] for one in made["hours"]] == [hour_text(hour.manifest.hour) for hour in hours]
+    assert made["complete"] is True
+    if form != "parquet":
+        assert hashlib.sha256(pathlib.Path(out).read_bytes()).hexdigest() == made["file"]["sha256"]
+    cost = made["file"]["sums"].get("EffectiveCost") or made["file"]["sums"]["allocated_usd"]
+    assert cost == f"{total(hours, 'allocated_pusd') / 10**12:.12f}"
+    assert sorted(path.name for path in here.iterdir()) == [out, f"{out}.manifest.json", "state"]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_hours_give_the_same_bytes(form: str, closes: Closes, here: pathlib.Path) -> None:
+    fleet(closes, count=2)
+    for out in ("one", "two"):
+        assert export(form, "--out", out) == 0
+    one, two = manifest("one"), manifest("two")
+    assert one["file"]["sha256"] == two["file"]["sha256"]
+    assert one["schema_sha256"] == two["schema_sha256"]
+
+
+@pytest.mark.parametrize("form", ["focus-split", "focus-chargeback"])
+@pytest.mark.parametrize("out", ["focus.csv", "focus.parquet"])
+def test_focus_files_pass_the_check(form: str, out: str, closes: Closes, capsys: Capture) -> None:
+    fleet(closes)
+    assert export(form, "--out", out) == 0
+    assert main(["focus", "check", out]) == 0
+    assert f"{out}: ok, {manifest(out)['file']['rows']} rows, FOCUS 1.4" in capsys.readouterr().out
+    assert hashlib.sha256(pathlib.Path(out).read_bytes()).hexdigest() == manifest(out)["file"]["sha256"]
+
+
+def test_rate_cards_of_the_configuration_price_the_chargeback(closes: Closes, here: pathlib.Path) -> None:
+    row = closed.row(
+        kind=RowKind.TENANT, tenant="acme", model="llama", operation="chat", micro_hours=1_000_000, calls=1,
+        prompt_tokens=18, cached_prompt_tokens=8, completion_tokens=24, estimated_pusd=33_000_000,
+    )  # fmt: skip
+    closes.commit(closed.manifest([row]), [row])
+    card = {
+        "family": "inf2",
+        "prompt": "0.5",
+        "cached_prompt": "0.5",
+        "completion": "1",
+        "date": "2025-12-01",
+        "source": "ours",
+    }
+    config = {
+        "state_dir": "state",
+        "tenants": [{"name": "acme"}],
+        "models": [{"name": "llama", "tiers": [{"backends": ["inf2-a"]}], "rate_cards": [card]}],
+        "backends": [
+            {
+                "name": "inf2-a",
+                "url": "http://127.0.0.1:1",
+                "model": "llama",
+                "instance_type": "inf2.48xlarge",
+            }
+        ],
+    }
+    (here / "weighbridge.yaml").write_text(json.dumps(config))
+    assert main(["export", *PERIOD, "--format", "focus-chargeback", "--out", "cb.csv"]) == 0
+    with open("cb.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [
+        (one["SkuPriceId"], one["PricingQuantity"], one["ListUnitPrice"], one["ListCost"]) for one in rows
+    ] == [
+        ("llama/inf2@2025-12-01/prompt", "0.000010", "0.500000000000", "0.000005000000"),
+        ("llama/inf2@2025-12-01/cached-prompt", "0.000008", "0.500000000000", "0.000004000000"),
+        ("llama/inf2@2025-12-01/completion", "0.000024", "1.000000000000", "0.000024000000"),
+        ("", "", "", "12.981237000000"),
+    ]
+    assert (
+        main(
+            [
+                "export",
+                *PERIOD,
+                "--format",
+                "focus-chargeback",
+                "--chargeback",
+                "allocated",
+                "--out",
+                "cb.csv",
+            ]
+        )
+        == 0
+    )
+    assert manifest("cb.csv")["chargeback"] == "allocated"
+    with open("cb.csv", newline="") as file:
+        assert [one["ListCost"] for one in csv.DictReader(file)] == ["12.981270000000", "0.000000000000"]
+
+
+def test_what_has_no_price_stops_a_focus_file_and_can_be_left_out(
+    closes: Closes, here: pathlib.Path, capsys: Capture
+) -> None:
+    rows = [
+        closed.row(micro_hours=1_000_000),
+        closed.row(instance_id="i-2", instance_type="inf9.xlarge", uusd_per_hour=None, micro_hours=1_000_000),
+    ]
+    closes.commit(closed.manifest(rows, unpriced=("inf9.xlarge",)), rows)
+    assert export("focus-split", "--out", "split.csv") == 1
+    assert "no price is known of inf9.xlarge" in capsys.readouterr().err
+    assert told(here) == []
+    assert not pathlib.Path("split.csv").exists()
+    assert export("focus-split", "--omit-unpriced", "--out", "split.csv") == 0
+    made = manifest("split.csv")
+    assert (made["unpriced"], made["complete"], made["file"]["rows"]) == (["inf9.xlarge"], False, 1)
+    assert export("csv", "--out", "all.csv") == 0
+    with open("all.csv", newline="") as file:
+        assert [(one["hours"], one["allocated_usd"]) for one in csv.DictReader(file)] == [
+            ("1.000000", "12.981270000000"),
+            ("1.000000", ""),
+        ]
+
+
+def test_hours_that_are_not_closed_are_named(closes: Closes, capsys: Capture) -> None:
+    fleet(closes, count=2)
+    rows = [closed.row(closed.HOUR + 3, micro_hours=7)]
+    closes.look(closed.manifest(rows, hour=closed.HOUR + 3, revision=0, reason=Reason.NOW), rows)
+    assert export("json", "--out", "out.jsonl") == 0
+    says = "2 hours of this period not closed, and not in it: 2026-01-01T02:00:00Z/2026-01-01T04:00:00Z"
+    assert says in capsys.readouterr().err
+    made = manifest("out.jsonl")
+    assert made["not_closed"] == ["2026-01-01T02:00:00Z/2026-01-01T04:00:00Z"]
+    assert made["complete"] is False
+    assert export("json", "--running", "--out", "out.jsonl") == 0
+    assert "1 hour of" in capsys.readouterr().err
+    assert [one["reason"] for one in manifest("out.jsonl")["hours"]] == ["first", "first", "now"]
+
+
+def test_a_closed_month_never_changes_and_what_comes_late_is_in_the_month_it_comes_in(closes: Closes) -> None:
+    """Mutant: the newest revision is taken of a month that is closed; and its file changes."""
+    hours = fleet(closes)
+    closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="cli:test", at_ns=1)
+    january, february = (
+        ["--from", "2026-01-01", "--to", "2026-02-01"],
+        ["--from", "2026-02-01", "--to", "2026-03-01"],
+    )
+    before = {}
+    for form in ("focus-split", "focus-chargeback", "csv"):
+        assert export(form, "--out", form, period=january) == 0
+        before[form] = pathlib.Path(form).read_bytes()
+    late = closed_fleet.hours(random.Random(8), {}, first=closed.HOUR + 2, count=1)[0]
+    made_ns = (closed.HOUR + 24 * 40) * 3_600 * 10**9
+    closes.commit(
+        closed.manifest(late.rows, hour=closed.HOUR + 2, revision=2, reason=Reason.LATE, closed_ns=made_ns),
+        late.rows,
+    )
+    for form, was in before.items():
+        assert export(form, "--out", form, period=january) == 0
+        assert pathlib.Path(form).read_bytes() == was
+        assert export(form, "--out", f"{form}-late", period=february) == 0
+        assert [
+            (one["hour"], one["correction"], one["revision"]) for one in manifest(f"{form}-late")["hours"]
+        ] == [
+            ("2026-01-01T02", "reversal", 1),
+            ("2026-01-01T02", "restated", 2),
+        ]
+    difference = total([late], "allocated_pusd") - total([hours[2]], "allocated_pusd")
+    for form in ("focus-split", "focus-chargeback"):
+        assert main(["focus", "check", f"{form}-late"]) == 0
+        assert manifest(f"{form}-late")["file"]["sums"]["EffectiveCost"] == f"{difference / 10**12:.12f}"
+    assert manifest("csv-late")["file"]["sums"]["allocated_usd"] == f"{difference / 10**12:.12f}"
+
+
+def test_parquet_is_partitioned_by_day_and_tenant(closes: Closes, here: pathlib.Path) -> None:
+    hours = fleet(closes, first=closed.HOUR + 22)
+    assert export("parquet", "--out", "rows", period=["--from", "2026-01-01", "--to", "2026-01-03"]) == 0
+    assert {path.name for path in (here / "rows").iterdir()} == {"day=2026-01-01", "day=2026-01-02"}
+    assert "tenant=acme" in {path.name for path in (here / "rows" / "day=2026-01-01").iterdir()}
+    by_tenant = duckdb.sql(
+        "SELECT tenant, sum(micro_hours)::BIGINT, min(period_start)::VARCHAR, min(revision) FROM "
+        "read_parquet('rows/*/*/*.parquet', hive_partitioning = true) WHERE tenant = 'acme' GROUP BY tenant"
+    ).fetchall()
+    wanted = sum(row.micro_hours for hour in hours for row in hour.rows if row.tenant == "acme")
+    assert [(one[0], one[1], one[3]) for one in by_tenant] == [("acme", wanted, 1)]
+    assert export("parquet", "--out", "rows") == 1  # what is there is not replaced
+    west = ["--from", "2026-01-01", "--to", "2026-01-02", "--tz", "America/Los_Angeles"]
+    assert export("parquet", "--out", "west", period=west) == 0
+    assert {path.name for path in (here / "west").iterdir()} == {"day=2026-01-01"}
+
+
+def test_formulas_are_words_in_every_text(closes: Closes) -> None:
+    row = closed.row(instance_id="=1+1", region="@x", price_source="-2", price_date="+3", micro_hours=5)
+    closes.commit(closed.manifest([row]), [row])
+    for form in ("csv", "focus-split", "focus-chargeback"):
+        assert export(form, "--out", "out.csv") == 0
+        with open("out.csv", newline="") as file:
+            found = [cell for one in csv.reader(file) for cell in one]
+        assert "'@x" in found
+        assert not [cell for cell in found if cell.startswith(("=", "+", "@", "\t", "\r"))]
+    assert export("json", "--out", "out.jsonl") == 0
+    assert (
+        json.loads(pathlib.Path("out.jsonl").read_text())["instance_id"] == "=1+1"
+    )  # no spreadsheet opens that
+
+
+def test_where_an_export_goes(
+    closes: Closes, here: pathlib.Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    fleet(closes, count=2)
+    assert export("csv", "--out", "out.csv") == 0
+    for stdout in ([], ["--out", "-"]):
+        assert export("csv", *stdout) == 0
+        assert capsysbinary.readouterr().out == pathlib.Path("out.csv").read_bytes()
+    (here / "files").mkdir()
+    assert export("csv", "--out", "files") == 0
+    assert export("json", "--out", "files/") == 0
+    assert sorted(path.name for path in (here / "files").iterdir()) == [
+        "csv-2026-01-01--2026-01-01T04.csv",
+        "csv-2026-01-01--2026-01-01T04.csv.manifest.json",
+        "json-2026-01-01--2026-01-01T04.jsonl",
+        "json-2026-01-01--2026-01-01T04.jsonl.manifest.json",
+    ]
+    assert export("csv", "--out", "nowhere/out.csv") == 1
+    assert b"nowhere/out.csv: No such file or directory" in capsysbinary.readouterr().err
+
+
+def test_what_cannot_be_told_is_not_exported(
+    closes: Closes, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet(closes, count=1)
+
+    def refuse(*_: object) -> None:
+        raise CommandError("the disk is full")
+
+    monkeypatch.setattr("gateway.export_commands.tell", refuse)
+    for form, suffix in FORMATS.items():
+        assert export(form, "--out", f"out{suffix}") == 1
+    assert [path.name for path in here.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--format", "focus-split", "--focus-version", "1.2"], "FOCUS 1.2 has no split charges"),
+        (["--format", "json", "--basis", "estimated"], "--basis estimated goes with csv"),
+        (["--format", "csv", "--omit-unpriced"], "--omit-unpriced does not go with this export"),
+        (["--format", "csv", "--running"], "--running does not go with this export"),
+        (
+            ["--format", "focus-split", "--chargeback", "allocated"],
+            "--chargeback does not go with this export",
+        ),
+        (["--format", "parquet"], "name it with --out"),
+        (["--tz", "Mars/Olympus"], "is no time zone"),
+        (["--tz", "../../etc/passwd"], "is no time zone"),
+    ],
+)
+def test_flags_that_do_not_go_together(flags: list[str], says: str, capsys: Capture) -> None:
+    assert main(["export", *PERIOD, "--state-dir", "state", *flags]) == commands.EXIT_USAGE
+    assert says in capsys.readouterr().err
+
+
+def test_an_archive_that_is_none_is_named(closes: Closes, here: pathlib.Path, capsys: Capture) -> None:
+    hours = fleet(closes, count=1)
+    (here / "state" / closes.hours(range(closed.HOUR, closed.HOUR + 1))[0].rows.path).write_bytes(b"x")
+    assert hours
+    assert export("csv", "--out", "out.csv") == 1
+    assert "is not what its manifest says" in capsys.readouterr().err
+    assert export("csv", "--out", "ftp://host/out.csv") == 1
+
+
+def test_places() -> None:
+    assert export_places.place_of("s3://b", "n.csv", Journal()).text == "s3://b/n.csv"
+    assert export_places.place_of("s3://b/p/", "n.csv", Journal()).text == "s3://b/p/n.csv"
+    assert export_places.place_of("s3://b/p/x.csv", "n.csv", Journal()).text == "s3://b/p/x.csv"
