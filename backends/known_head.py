@@ -10,24 +10,27 @@ parser, which has not seen the second one, still stands where the next one begin
 """
 
 import re
+from bisect import bisect_right
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})\r\n", re.IGNORECASE)
 _DIGITS_MAX = 15
+_LEAST = [10**digits + digits + 1 for digits in range(1, _DIGITS_MAX)]
+"""How long a body and the digits of its length are at least, together, where these are two, three, …"""
 
 
 class KnownHead(Generic[T]):
     """A head, and what was found in it."""
 
-    __slots__ = ("_before", "_behind", "_digits_at", "found")
+    __slots__ = ("_before", "_behind", "_fixed_bytes", "found")
 
     def __init__(self, before: bytes, behind: bytes, found: T) -> None:
         """Use `of`."""
         self._before = before
         self._behind = behind
-        self._digits_at = len(before)
+        self._fixed_bytes = len(before) + len(behind)
         self.found = found
 
     @classmethod
@@ -45,13 +48,13 @@ class KnownHead(Generic[T]):
         return known if known.body_at(message) == body_at else None
 
     def body_at(self, read: bytes) -> int:
-        """Where the body begins, if this read is a whole message with this head; 0: it is not."""
-        if not read.startswith(self._before):
-            return 0
-        digits_at = self._digits_at
-        end = read.find(b"\r", digits_at, digits_at + _DIGITS_MAX + 1)
-        if end < 0 or not read.startswith(self._behind, end):
-            return 0
-        digits = read[digits_at:end]
-        body_at = end + len(self._behind)
-        return body_at if digits.isdigit() and int(digits) == len(read) - body_at else 0
+        """Where the body begins, if this read is a whole message with this head; 0: it is not, or writes its length
+        in another way than all do.
+
+        How long the body would have to be follows from the read's own length, and so all of the head.
+        """
+        variable = len(read) - self._fixed_bytes
+        body_bytes = variable - 1 - bisect_right(_LEAST, variable)
+        head = b"%b%d%b" % (self._before, body_bytes, self._behind)
+        body_at = len(head)
+        return body_at if len(read) - body_at == body_bytes and read.startswith(head) else 0

@@ -142,25 +142,25 @@ class OpenAIApi:
         """Everything else before admission. returns: the call, not started yet. Raises GatewayError."""
         principal = visit.principal
         assert principal is not None
-        services = self._services
+        services, operation = self._services, visit.operation
         if services.lag.too_late:
             raise behind()
         received_ns = services.clock()
         wall_offset_ns = time.time_ns() - received_ns
         ask: Ask | FormAsk
-        if visit.operation.form:
-            ask = read_form_ask(body, visit.headers[b"content-type"], visit.operation)
+        if operation.form:
+            ask = read_form_ask(body, visit.headers[b"content-type"], operation)
         else:
-            ask = read_ask(body, visit.operation)
+            ask = read_ask(body, operation)
         served = self._models.get(ask.model)
         if served is None:
             raise errors.ModelNotFound(
                 f"the model {errors.shown(ask.model)} does not exist here", param="model"
             )
         visit.model = served.id
-        holder = self._holder(ask, principal.tenant, served) if visit.operation.keeps else None
+        holder = self._holder(ask, principal.tenant, served) if operation.keeps else None
         plan = self._plan(served, ask, holder, received_ns)
-        if visit.operation.answer.costs_tokens and services.seats.full(served.id, plan.line.able):
+        if operation.answer.costs_tokens and services.seats.full(served.id, plan.line.able):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not services.recorder.has_room():
             raise no_room()
@@ -173,7 +173,7 @@ class OpenAIApi:
             principal.project,  # project
             principal.key_id,  # key_id
             principal.tags,  # tags
-            visit.operation,  # operation
+            operation,  # operation
             served.id,  # model
             ask.model,  # model_requested
             ask.stream,  # stream
@@ -185,7 +185,7 @@ class OpenAIApi:
             wall_offset_ns,  # wall_offset_ns
         )
         request = relay.Request(
-            path=visit.operation.path,
+            path=operation.path,
             headers=headers_up(visit, traced=trace_id is not None),
             body=body,
             ask=ask,

@@ -57,10 +57,12 @@ class Seats:
         returns: the backend whose seat was taken; None: the ticket waits, `release` will name it.
         """
         ticket.wants = wants
+        caps, taken = self._caps, self._taken
         for backend in wants:
-            if self._free(backend):
+            cap = caps[backend]
+            if cap is None or taken[backend] < cap:
                 self._waiting.pop(ticket, None)
-                self._taken[backend] += 1
+                taken[backend] += 1
                 return backend
         self._waiting.setdefault(ticket)
         return None

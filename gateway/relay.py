@@ -94,8 +94,9 @@ class Relay:
         self._recorder = services.recorder
         self._request = request
         self._client = client
-        self._ticket = Ticket(call.facts.model, self._granted)
-        self._seated = call.facts.operation.answer.costs_tokens
+        facts = call.facts
+        self._ticket = Ticket(facts.model, self._granted)
+        self._seated = facts.operation.answer.costs_tokens
         """Seats are of a server's batch; its tokenizer works beside that."""
         self._events: collections.deque[machine.Event] = collections.deque()
         self._busy = False
@@ -234,8 +235,10 @@ class Relay:
             return self._request.body
         model = None if target.served_model == ask.model else target.served_model
         include_usage = ask.stream and not ask.include_usage
-        if isinstance(ask, FormAsk):
+        if not isinstance(ask, Ask):
             return splice_form(self._request.body, ask, model=model, include_usage=include_usage)
+        if model is None and not include_usage and ask.keeping is None:
+            return self._request.body  # as nearly all that are not streamed
         named = self._response_id(target) if ask.keeping is not None and ask.keeping.stored else None
         return splice(self._request.body, ask, model=model, include_usage=include_usage, response_id=named)
 

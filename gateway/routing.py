@@ -4,6 +4,7 @@ import enum
 import functools
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from typing import Literal
 
 import msgspec
 
@@ -12,10 +13,27 @@ from backends.health import State
 from gateway.errors import BackendsBusy, GatewayError, NoBackend
 from metering import record
 from metering.pricing import Schedule
-from metering.record import Host, LeftOut
+from metering.record import Host, Instance, LeftOut
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record says of who served its call, or was asked last; of nobody, if nobody was."""
+
+    backend: str | None = None
+    identity_digest: str | None = None
+    identity_source: Literal["agent", "config", "unknown"] = "unknown"
+    instance_family: str | None = None
+    instances: tuple[Instance, ...] = ()
+    neuron_version: str | None = None
+    simulated: bool | None = None
+    slots: int | None = None
+    warm_state: Literal["cold", "warm"] | None = None
+
+
+NOBODY = Shown()
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A backend as a call sees it: what was known of it when the call was planned.
 
     tariffs: how its calls of this model are priced, or why they are not.
@@ -30,6 +48,22 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None
     cold: bool
     tariffs: Schedule
+
+    @functools.cached_property
+    def shown(self) -> Shown:
+        """What records say of it; many calls share a target."""
+        host = self.host
+        return Shown(
+            backend=self.name,
+            identity_digest=self.identity_digest,
+            identity_source=host.identity_source,
+            instance_family=host.instance_family,
+            instances=host.instances,
+            neuron_version=host.neuron_version,
+            simulated=host.simulated,
+            slots=self.slots,
+            warm_state="cold" if self.cold else "warm",
+        )
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +236,10 @@ class Course:
     def take(self, backend: str) -> Candidate:
         """Try this one: it is not wanted again."""
         left = self._left
+        first = left[0]
+        if first.target.name == backend:
+            self._left = left[1:]
+            return first
         for at, candidate in enumerate(left):
             if candidate.target.name == backend:
                 self._left = left[:at] + left[at + 1 :]

@@ -11,7 +11,7 @@ from backends.reader import StreamReader
 from backends.settling import Settled
 from backends.sized import Sized
 from gateway.operations import Operation
-from gateway.routing import Plan, Target
+from gateway.routing import NOBODY, Plan, Target
 from metering import pricing, record, units
 from metering.pricing import Priced
 from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
@@ -19,6 +19,7 @@ from metering.usage import UNKNOWN, Usage
 
 _call_record = record.in_order(CallRecord)
 _admitted = record.in_order(record.Admitted)
+_attempt_record = record.in_order(AttemptRecord)
 _CALL_VERSION = record.VERSIONS["call"]
 
 
@@ -135,18 +136,18 @@ class Tally:
         self.ended_ns = now_ns
         offset_ns, first_ns = self.facts.wall_offset_ns, self.first_event_ns
         self.attempts.append(
-            AttemptRecord(
-                backend=self.target.name,
-                ended_ns=now_ns + offset_ns,
-                error=error,
-                first_event_ns=None if first_ns is None else first_ns + offset_ns,
-                instance_family=self.target.host.instance_family,
-                outcome=outcome,
-                reconnected=self.reconnected,
-                slot_ns=now_ns - self.started_ns if self.facts.operation.answer.costs_tokens else 0,
-                started_ns=self.started_ns + offset_ns,
-                status=self.status,
-                usage=self.usage,
+            _attempt_record(
+                self.target.name,  # backend
+                now_ns + offset_ns,  # ended_ns
+                error,  # error
+                None if first_ns is None else first_ns + offset_ns,  # first_event_ns
+                self.target.host.instance_family,  # instance_family
+                outcome,  # outcome
+                self.reconnected,  # reconnected
+                now_ns - self.started_ns if self.facts.operation.answer.costs_tokens else 0,  # slot_ns
+                self.started_ns + offset_ns,  # started_ns
+                self.status,  # status
+                self.usage,  # usage
             )
         )
 
@@ -206,7 +207,7 @@ class Tally:
         offset_ns = facts.wall_offset_ns
         first_ns, last_ns = self.first_token_ns, self.last_token_ns
         dispatched_ns, backend_ended_ns = self.dispatched_ns, self.ended_ns
-        host = target.host if target else None
+        shown = NOBODY if target is None else target.shown
         slot_ns = self.attempts[-1].slot_ns if self.attempts else None
         priced = self._priced(slot_ns)
         return _call_record(
@@ -214,7 +215,7 @@ class Tally:
             self.admitted_ns + offset_ns,  # admitted_ns
             now_ns + offset_ns,  # at_ns
             tuple(self.attempts),  # attempts
-            target.name if target else None,  # backend
+            shown.backend,  # backend
             None if backend_ended_ns is None else backend_ended_ns + offset_ns,  # backend_ended_ns
             facts.body_bytes,  # body_bytes
             facts.call_id,  # call_id
@@ -228,17 +229,17 @@ class Tally:
             self.finish_reasons,  # finish_reasons
             now_ns + offset_ns,  # finished_ns
             None if first_ns is None else first_ns + offset_ns,  # first_token_ns
-            target.identity_digest if target else None,  # identity_digest
-            host.identity_source if host else "unknown",  # identity_source
-            host.instance_family if host else None,  # instance_family
-            host.instances if host else (),  # instances
+            shown.identity_digest,  # identity_digest
+            shown.identity_source,  # identity_source
+            shown.instance_family,  # instance_family
+            shown.instances,  # instances
             facts.key_id,  # key_id
             "call",  # kind
             None if last_ns is None else last_ns + offset_ns,  # last_token_ns
             self.mended,  # mended
             facts.model,  # model
             facts.model_requested,  # model_requested
-            host.neuron_version if host else None,  # neuron_version
+            shown.neuron_version,  # neuron_version
             facts.operation.name,  # operation
             outcome,  # outcome
             facts.params,  # params
@@ -253,9 +254,9 @@ class Tally:
             facts.request_id,  # request_id
             self.response_bytes,  # response_bytes
             seq,  # seq
-            host.simulated if host else None,  # simulated
+            shown.simulated,  # simulated
             slot_ns,  # slot_ns
-            target.slots if target else None,  # slots
+            shown.slots,  # slots
             self.spill,  # spill_reason
             status,  # status
             facts.stream,  # stream
@@ -268,7 +269,7 @@ class Tally:
             priced.unpriced_reason if priced else None,  # unpriced_reason
             self.usage if self.served else UNKNOWN,  # usage
             _CALL_VERSION,  # v
-            ("cold" if target.cold else "warm") if target else None,  # warm_state
+            shown.warm_state,  # warm_state
         )
 
     def _priced(self, slot_ns: int | None) -> Priced | None:

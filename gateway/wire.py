@@ -17,6 +17,7 @@ import msgspec
 from backends import dialects
 from gateway.errors import InvalidRequest
 from gateway.operations import OPERATIONS, Operation
+from metering import record
 
 N_MAX = 128
 LENGTH_MIN, LENGTH_MAX = 0, 2**53
@@ -159,6 +160,7 @@ class _Usual(msgspec.Struct):
     stream: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
+_ask_in_order = record.in_order(Ask)
 _UNSET = msgspec.UNSET
 _UNUSUAL = ("stream_options", *sorted(dialects.NOT_ON_DEVICE))
 _USUAL: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
@@ -193,16 +195,17 @@ def read_usual(body: bytes, operation: Operation) -> Ask | None:
         max_tokens, length = long, "max_completion_tokens"
     elif isinstance(short, int):
         max_tokens, length = short, "max_tokens"
-    return Ask(
-        model=found.model,
-        stream=stream is True,
-        include_usage=False,
-        max_tokens=max_tokens,
-        length=length,
-        n=n or None,
-        keys=(),
-        members=None,
-        options=None,
+    return _ask_in_order(
+        found.model,  # model
+        stream is True,  # stream
+        False,  # include_usage
+        max_tokens,  # max_tokens
+        length,  # length
+        n or None,  # n
+        (),  # keys
+        None,  # members
+        None,  # options
+        None,  # keeping
     )
 
 

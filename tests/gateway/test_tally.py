@@ -9,11 +9,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from gateway import wire
 from gateway.openai_api import OpenAIApi
 from gateway.tally import Facts, Tally
 from metering import chain, record
 from metering.pricing import RateCard, Schedule
-from metering.record import Admitted, AttemptOutcome, CallRecord, Outcome
+from metering.record import Admitted, AttemptOutcome, AttemptRecord, CallRecord, Outcome
 from metering.usage import Usage, UsageSource
 from tests.support import lines, machine
 
@@ -23,7 +24,9 @@ from tests.support import lines, machine
     [
         (Tally.record, "_call_record", CallRecord),
         (Tally.admitted, "_admitted", Admitted),
+        (Tally.end_attempt, "_attempt_record", AttemptRecord),
         (OpenAIApi.begin, "facts_in_order", Facts),
+        (wire.read_usual, "_ask_in_order", wire.Ask),
     ],
 )
 def test_the_fields_of_a_struct_stand_in_their_order(

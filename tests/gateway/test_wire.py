@@ -412,7 +412,7 @@ def test_what_is_read_the_quick_way_is_what_any_body_is_read_as(
     if quick is None:
         return
     found = wire.read_any(body, operation)
-    assert quick == msgspec.structs.replace(found, members=None)
+    assert msgspec.structs.asdict(quick) == msgspec.structs.asdict(found) | {"members": None}
 
 
 @pytest.mark.parametrize(
