@@ -231,6 +231,20 @@ class InstanceTypeEntry(Section, frozen=True, kw_only=True, forbid_unknown_field
     cores: Count | None = None
 
 
+class SharedCostEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cost that is no instance, in USD as a decimal string: either by month or by hour.
+
+    since, until: half-open, a date or an RFC 3339 time on a full hour; None: always. split: over whom.
+    """
+
+    name: Name
+    usd_per_month: Text | None = None
+    usd_per_hour: Text | None = None
+    since: Text | None = None
+    until: Text | None = None
+    split: Literal["none", "even", "allocated"] = "none"
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it, resolved: what the workers get. profile: what the configuration is held to."""
 
@@ -255,6 +269,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]
     prices: tuple[PriceEntry, ...] = ()
     instance_types: tuple[InstanceTypeEntry, ...] = ()
+    shared_costs: tuple[SharedCostEntry, ...] = ()
 
 
 def with_digests(config: Config) -> list[str]:

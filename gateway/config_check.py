@@ -25,6 +25,7 @@ from gateway.config import (
     host_and_port,
 )
 from gateway.config_shape import did_you_mean
+from gateway.shared_costs_config import check_shared_cost
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 
 Report = Callable[[str, str], None]
@@ -81,6 +82,9 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_models(config, report)
     check_prices(config.prices, report)
     _check_once(report, "instance_types", [one.name for one in config.instance_types], "name")
+    _check_once(report, "shared_costs", [cost.name for cost in config.shared_costs], "name")
+    for index, cost in enumerate(config.shared_costs):
+        check_shared_cost(f"shared_costs[{index}]", cost, report)
 
 
 def check_prices(prices: Sequence[PriceEntry], report: Report) -> None:

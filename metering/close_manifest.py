@@ -71,7 +71,7 @@ NO_ROWS = RowsObject(bytes=0, count=0, path="", sha256="")
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums of the rows, in USD. instances: what all rows cost; rest: of each kind but `tenant`.
+    """Sums of the rows, in USD. instances: what all rows cost but shared costs; rest: each kind but `tenant`.
 
     under_recovery: instances − estimated. micro_hours: of each kind; those without a price are in no sum of money.
     """
@@ -272,7 +272,7 @@ def totals(rows: Iterable[CloseRow]) -> Totals:
         micro_hours[row.kind] = micro_hours.get(row.kind, 0) + row.micro_hours
         if row.allocated_pusd is not None:
             money[row.kind] = money.get(row.kind, 0) + row.allocated_pusd
-    instances = sum(money.values())
+    instances = sum(pusd for kind, pusd in money.items() if kind is not RowKind.SHARED_COST)
     rest = {kind.value: usd_text(pusd) for kind, pusd in money.items() if kind is not RowKind.TENANT}
     return Totals(
         calls=calls,

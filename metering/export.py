@@ -13,7 +13,7 @@ from metering import ledger
 from metering.chain import Broken
 from metering.folder import Directory
 from metering.ledger import UNITS, Account
-from metering.periods import parse_instant
+from metering.periods import parse_moment
 from metering.record import CallRecord, Stop
 from metering.store import Store
 from metering.units import NS_PER_HOUR, usd_text
@@ -30,17 +30,6 @@ class Row(NamedTuple):
     tenant: str
     account: Account
     amounts: tuple[int, ...]
-
-
-def parse_moment(text: str) -> int:
-    """A date (its first moment) or an RFC 3339 time, as hours since 1970 (UTC).
-
-    Raises ValueError: it is neither, or not on a full hour of UTC, or before 1970.
-    """
-    hour, rest = divmod(parse_instant(text), NS_PER_HOUR)
-    if hour < 0 or rest:
-        raise ValueError(f"{text!r} is not on a full hour of UTC; the ledger keeps whole hours")
-    return hour
 
 
 def parse_period(start: str, end: str) -> range:

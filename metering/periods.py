@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from metering.units import NS_PER_S
+from metering.units import NS_PER_HOUR, NS_PER_S
 
 _DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MOMENT_PATTERN = re.compile(
@@ -35,3 +35,14 @@ def instant_text(at_ns: int) -> str:
     """A point in time to the second, rounded down: "2026-11-01T06:00:00Z"."""
     at = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=at_ns // NS_PER_S)
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_moment(text: str) -> int:
+    """A date (its first moment) or an RFC 3339 time, as hours since 1970 (UTC).
+
+    Raises ValueError: it is neither, or not on a full hour of UTC, or before 1970.
+    """
+    hour, rest = divmod(parse_instant(text), NS_PER_HOUR)
+    if hour < 0 or rest:
+        raise ValueError(f"{text!r} is not on a full hour of UTC; the ledger keeps whole hours")
+    return hour

@@ -21,7 +21,7 @@ _HOUR = datetime.timedelta(hours=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-class Sharing(enum.StrEnum):
+class Split(enum.StrEnum):
     """Over whom a shared cost is split."""
 
     NONE = "none"
@@ -37,7 +37,7 @@ class SharedCost(msgspec.Struct, frozen=True, kw_only=True):
     uusd_per_hour: int | None = None
     from_hour: int | None = None
     to_hour: int | None = None
-    sharing: Sharing = Sharing.NONE
+    split: Split = Split.NONE
 
     def __post_init__(self) -> None:
         assert (self.uusd_per_month is None) != (self.uusd_per_hour is None)
@@ -59,8 +59,8 @@ class SharedCost(msgspec.Struct, frozen=True, kw_only=True):
         return amount * (at + 1) // hours - amount * at // hours
 
 
-def rows(costs: Iterable[SharedCost], hour: int, of_hour: Sequence[CloseRow], method: str) -> list[CloseRow]:
-    """Rows of the shared costs of an hour. of_hour: its other rows; method: theirs. `backend` has the cost's name."""
+def rows(costs: Iterable[SharedCost], hour: int, of_hour: Sequence[CloseRow]) -> list[CloseRow]:
+    """Rows of the shared costs of an hour. of_hour: its other rows. `backend` has the cost's name."""
     weights: dict[str, int] = {}
     for row in of_hour:
         if row.kind is RowKind.TENANT and row.tenant is not None:
@@ -74,19 +74,19 @@ def rows(costs: Iterable[SharedCost], hour: int, of_hour: Sequence[CloseRow], me
             list_pusd=part,
             allocated_pusd=part,
             shared_pusd=0,
-            method=method,
+            method=cost.split.value,
         )
         for cost in costs
         if (amount := cost.pusd(hour)) is not None
-        for tenant, part in split(amount, _shares(cost.sharing, weights)).items()
+        for tenant, part in split(amount, _shares(cost.split, weights)).items()
     ]
 
 
-def _shares(sharing: Sharing, weights: Mapping[str, int]) -> dict[str, int]:
+def _shares(how: Split, weights: Mapping[str, int]) -> dict[str, int]:
     """Tenant → weight; "" is nobody."""
-    if sharing is Sharing.ALLOCATED and any(weights.values()):
+    if how is Split.ALLOCATED and any(weights.values()):
         return {tenant: weight for tenant, weight in weights.items() if weight}
-    if sharing is Sharing.EVEN and weights:
+    if how is Split.EVEN and weights:
         return dict.fromkeys(weights, 1)
     return {"": 1}
 

@@ -8,7 +8,7 @@ import datetime
 import re
 import zoneinfo
 
-from metering.export import parse_moment
+from metering.periods import parse_moment
 from metering.units import NS_PER_HOUR, NS_PER_S
 
 UTC = "UTC"

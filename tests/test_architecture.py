@@ -83,6 +83,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.response_ids",
     "gateway.restarts",
     "gateway.routing",
+    "gateway.shared_costs_config",
     "gateway.sign_ins",
     "gateway.tally",
     "gateway.wire",
