@@ -12,7 +12,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from tests.support.gateway import eventually, free_port
+from tests.support.gateway import eventually
+from tests.support.ports import free_port
 from tests.support.valkey import Valkey, ValkeyError
 
 SNAPSHOT = "dump.rdb"

@@ -14,7 +14,8 @@ from gateway.audit_api import AuditApi
 from gateway.auth import Keys
 from gateway.config import Config
 from gateway.operations import OPERATIONS
-from tests.support.gateway import Gateway, free_port, running
+from tests.support.gateway import Gateway, running
+from tests.support.ports import free_port
 from tests.support.rawbackend import Scripted
 from tests.support.stage import SIZED
 

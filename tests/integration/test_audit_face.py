@@ -14,6 +14,7 @@ import pytest
 from backends.simulator.settings import Settings
 from tests.support import gateway, mutants, simulator
 from tests.support.gateway import Gateway, eventually
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -224,7 +225,7 @@ def test_an_open_call_is_shown_as_open(front: Gateway) -> None:
 def test_it_is_on_the_port_for_operations_too_with_a_key(
     server: simulator.Running, tmp_path: pathlib.Path
 ) -> None:
-    port = gateway.free_port()
+    port = free_port()
     with gateway.running(tmp_path, [backend(server)], ops={"listen": f"127.0.0.1:{port}"}) as front:
         front.port = port
         assert front.get("/audit/v1/keys")[0] == 401
@@ -241,7 +242,7 @@ def test_a_call_of_another_gateway_is_fetched_from_there(
         key_file = tmp_path / "key" / "far"
         key_file.write_text(far.keys["acme"] + "\n")
         url = f"http://127.0.0.1:{far.port}"
-        nobody = f"http://127.0.0.1:{gateway.free_port()}"
+        nobody = f"http://127.0.0.1:{free_port()}"
         here = {"url": url, "key_file": str(key_file)}
         with gateway.running(tmp_path / "near", [backend(server)], audit={"peers": [here]}) as near:
             call_id = call(far)
@@ -293,7 +294,7 @@ def test_a_gateway_that_is_asked_by_another_asks_nobody(
 ) -> None:
     """Two that have each other as peers do not ask in a circle."""
     key_file = tmp_path / "key"
-    port = gateway.free_port()
+    port = free_port()
     peers = [{"url": f"http://127.0.0.1:{port}", "key_file": str(key_file)}]
     key_file.write_text("not yet")
     with gateway.running(

@@ -18,7 +18,8 @@ import pytest
 from tests.integration.test_drivers import Wire
 from tests.integration.test_faces import ASK, ASK_STREAM, CHAT, DONE, FINISH, HELLO, ROLE, STREAM, USAGE_EVENT
 from tests.support import mutants
-from tests.support.gateway import Gateway, eventually, free_port, running
+from tests.support.gateway import Gateway, eventually, running
+from tests.support.ports import free_port
 from tests.support.rawbackend import Answer, Asked, Scripted, chunked, sized
 
 pytestmark = pytest.mark.integration

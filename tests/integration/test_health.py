@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.test_faces import ASK, CHAT
-from tests.support.gateway import Gateway, eventually, free_port, running
+from tests.support.gateway import Gateway, eventually, running
+from tests.support.ports import free_port
 from tests.support.rawbackend import Scripted, sized
 
 pytestmark = pytest.mark.integration

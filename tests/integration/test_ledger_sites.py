@@ -15,6 +15,7 @@ from metering.store import Store
 from tests.oracle import journal, ledger
 from tests.support import gateway, stores
 from tests.support.gateway import ROOT, Gateway, eventually
+from tests.support.ports import free_ports
 from tests.support.rawbackend import Scripted
 from tests.support.stage import CARD, SIZED
 from tests.support.stores import Running
@@ -181,7 +182,7 @@ def test_a_replica_that_lags_and_takes_over_is_caught_up(tmp_path: pathlib.Path,
     """The replica is cut off, calls go on, and then it is all that is left."""
     binary = stores.valkey_binary()
     with contextlib.ExitStack() as stack:
-        ports = stores.free_ports(2)
+        ports = free_ports(2)
         options = [{"port": str(port), "bind": "127.0.0.1"} for port in ports]
         primary = stack.enter_context(stores.process(binary, tmp_path / "primary", options[0]))
         stack.enter_context(stores.process(binary, tmp_path / "replica", options[1]))

@@ -7,7 +7,6 @@ import itertools
 import json
 import pathlib
 import random
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -22,6 +21,7 @@ from metering.units import NS_PER_HOUR
 from tests.support import lines, stores
 from tests.support.certificates import Authority
 from tests.support.ledgers import folded, is_above, random_directory
+from tests.support.ports import free_port
 from tests.support.stores import Running
 
 pytestmark = pytest.mark.integration
@@ -460,9 +460,7 @@ def test_a_certificate_of_nobody_known_is_refused(tmp_path: pathlib.Path) -> Non
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     async def scenario() -> None:
         async with Store(f"redis://127.0.0.1:{port}") as client:

@@ -15,7 +15,8 @@ import pytest
 from backends.model import Backend
 from gateway.config import Config, Model, Redis, Tenant, Tier, to_json
 from metering.journal import directories
-from tests.support.gateway import ROOT, eventually, free_port
+from tests.support.gateway import ROOT, eventually
+from tests.support.ports import free_port
 from tests.support.processes import descendants, is_alive
 
 pytestmark = pytest.mark.integration

@@ -12,23 +12,16 @@ import os
 import pathlib
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
 from tests.oracle import files
+from tests.support.ports import free_port
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 READY_S = 60.0
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def eventually(check, *, within_s: float = 10.0, every_s: float = 0.02):

@@ -10,13 +10,13 @@ import fnmatch
 import pathlib
 import re
 import secrets
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.support.certificates import Authority
 from tests.support.gateway import ROOT, eventually
+from tests.support.ports import BUS, free_port, free_ports
 from tests.support.valkey import Valkey, ValkeyError
 
 NODE_TIMEOUT_MS = 1_000
@@ -79,25 +79,6 @@ class Running:
             self.ask("RESTORE", key, "0", copy[key])
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that are free, also with the 10,000 above them that a Cluster's nodes talk by."""
-    held: list[socket.socket] = []
-    ports: list[int] = []
-    with contextlib.ExitStack() as stack:
-        while len(ports) < count:
-            held = [stack.enter_context(socket.socket()) for _ in range(2)]
-            held[0].bind(("127.0.0.1", 0))
-            port = held[0].getsockname()[1]
-            if port > 55_000:
-                port -= 20_000
-            try:
-                held[1].bind(("127.0.0.1", port + 10_000))
-            except OSError:
-                continue
-            ports.append(port)
-    return ports
-
-
 @contextlib.contextmanager
 def process(
     binary: str, directory: pathlib.Path, options: dict[str, str]
@@ -123,7 +104,7 @@ def single(
     options = {"port": "0", "unixsocket": str(path)}
     url = f"unix://{path}"
     if authority is not None:
-        (port,) = free_ports(1)
+        port = free_port()
         files = authority.files(directory, "127.0.0.1")
         options |= {"tls-port": str(port), "bind": "127.0.0.1", "tls-auth-clients": "no"}
         options |= {"tls-cert-file": str(files[0]), "tls-key-file": str(files[1])}
@@ -151,7 +132,7 @@ def node_of_cluster(
 @contextlib.contextmanager
 def cluster(binary: str, directory: pathlib.Path, *, user: bool = False) -> Iterator[Running]:
     """Three masters without replicas on loopback, each with a third of the slots."""
-    ports = free_ports(3)
+    ports = free_ports(3, also=BUS)
     with contextlib.ExitStack() as stack:
         for port in ports:
             stack.enter_context(node_of_cluster(binary, directory, port))
