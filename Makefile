@@ -16,15 +16,19 @@ help: ## This list
 demo: $(VENV)/.runtime ## A simulated fleet, the gateway before it, some calls and what they cost
 	@exec $(BIN)/weighbridge demo
 
-# What depends on the driver runs with the other one first; pytest's closing line is that of all tests.
+# What depends on the driver runs with the other one too. The closing line is that of all runs (tests/lanes.py).
 DATA_PATH := $(addprefix tests/integration/test_,bounds.py cut.py faces.py openai_schemas.py recorded_apis.py surfaces.py) tests/field
 
 test: lint ## Lint, types and all tests that need no vLLM
-	WEIGHBRIDGE_DRIVER=plain $(BIN)/python -m pytest -q -m "not e2e and not clients" $(DATA_PATH)
-	$(BIN)/python -m pytest -q -m "not e2e and not clients"
+	$(BIN)/python -m tests.lanes --all '-q -m "not e2e and not clients"' \
+	  'tests/integration --ignore-glob=*/test_[a-h]*' \
+	  'tests/integration --ignore-glob=*/test_[!a-h]*' \
+	  'WEIGHBRIDGE_DRIVER=plain $(DATA_PATH)' \
+	  'tests --ignore=tests/integration'
 
 check: lint ## Lint, types and unit tests: under 2 minutes
-	$(BIN)/python -m pytest -q -m "not integration and not e2e and not clients and not debian"
+	$(BIN)/python -m tests.lanes --all '-q -m "not integration and not e2e and not clients and not debian"' \
+	  'tests/metering' 'tests --ignore=tests/metering'
 
 e2e: $(VENV)/.dev ## A real vLLM on this machine's CPUs behind the gateway (4 GB, the first time 4 minutes more)
 	$(BIN)/python -m tests.e2e.environment

@@ -13,7 +13,7 @@ import pytest
 
 from backends.simulator.settings import Settings
 from tests.oracle import journal, ledger
-from tests.oracle.resp import Connection
+from tests.oracle.resp import Connection, RespError
 from tests.support import gateway, simulator
 from tests.support.gateway import Gateway, eventually
 from tests.support.processes import descendants, is_alive
@@ -129,8 +129,8 @@ def test_a_killed_store_is_started_again_and_calls_go_on_meanwhile(front: Gatewa
     def back_and_level() -> bool:
         try:
             return is_level(front)
-        except OSError:
-            return False  # it is not back yet
+        except (OSError, RespError):
+            return False  # it is not back yet, or still reading what it had
 
     eventually(back_and_level, within_s=20)
 
