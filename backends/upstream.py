@@ -32,6 +32,7 @@ HEAD_BYTES_MAX = 64 * 1024
 IDLE_MAX = 1024
 """Idle connections to one backend, unless told otherwise: after a burst the next ones to come free are closed."""
 
+_LF = 10
 _CHUNK_MAX = 4096
 """Content of a chunk that is offered as it is."""
 
@@ -241,7 +242,7 @@ class Upstream:
                 self._heads[method, path] = head
         parts = [head]
         for name, value in headers:
-            assert b"\n" not in value
+            assert _LF not in value
             parts += (name, b": ", value, b"\r\n")
         if body:
             typed = bool(headers) and headers[-1][0] == b"content-type"

@@ -446,7 +446,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def open(self, status: int, lines: bytes) -> None:
         """Its head; it leaves with the first bytes of the body."""
-        self._chunked = b"\r\ncontent-length: " not in lines  # which the first line is not
+        self._chunked = lines.find(b"\r\ncontent-length: ") < 0  # which the first line is not
         self._head = b"%b%b%b%b%b\r\n" % (
             STATUS_LINE[status],
             self.door.default_headers(self.server_state.default_headers),

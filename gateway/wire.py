@@ -175,7 +175,9 @@ def read_usual(body: bytes, operation: Operation) -> Ask | None:
 
     None: it is another, or there is something. ASCII only: what is skipped is not checked to be UTF-8.
     """
-    if not operation.choices or len(body) > SEARCHED_BYTES_MAX or b"\\u" in body or not body.isascii():
+    if not operation.choices or len(body) > SEARCHED_BYTES_MAX or not body.isascii():
+        return None
+    if body.find(b"\\u") >= 0:  # `in` asks first whether it is a number, at three times the cost
         return None
     try:
         found = _USUAL.decode(body)
