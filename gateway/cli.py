@@ -15,6 +15,7 @@ from gateway import (
     focus_commands,
     ledger_commands,
     price_commands,
+    rate_commands,
     reconcile_command,
 )
 from gateway.commands import (
@@ -151,6 +152,7 @@ def parser() -> argparse.ArgumentParser:
     control_command.add_to(commands)
     audit_commands.add_to(commands)
     price_commands.add_to(commands)
+    rate_commands.add_to(commands)
     focus_commands.add_to(commands)
     reconcile_command.add_to(commands)
     return top
