@@ -52,6 +52,18 @@ class Archive:
         matches = [_MANIFEST_PATTERN.fullmatch(one.path) for one in self.objects.list(MANIFESTS)]
         return sorted({match[1] for match in matches if match})
 
+    def put_since(self, at_ns: int) -> dict[str, list[int]]:
+        """Segments of which the manifest was put since then, by writer: first seqs, in order. at_ns: wall clock.
+
+        A writer whose directory was ended since, and nothing else, has none.
+        """
+        found: dict[str, list[int]] = {}
+        for one in self.objects.list(MANIFESTS):
+            match = _MANIFEST_PATTERN.fullmatch(one.path)
+            if match and one.modified_ns >= at_ns:
+                found.setdefault(match[1], []).extend([int(match[2])] if match[2] else [])
+        return found
+
     def first_seqs(self, writer: str) -> list[int]:
         """First seqs of a writer's archived segments, in order."""
         listed = self.objects.list(f"{MANIFESTS}{writer}/")

@@ -19,6 +19,7 @@ import msgspec
 from metering.close_row import CloseRow, RowKind
 from metering.manifest import NotAManifest
 from metering.units import usd_text
+from metering.work_units import WorkUnits
 
 VERSION = 1
 CLOSE = "close/"
@@ -127,18 +128,6 @@ class Ratios(msgspec.Struct, frozen=True, kw_only=True):
     used: int | None
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """Work-unit weights that were used, in thousandths of a unit for each token (metering/work_units.py)."""
-
-    cached_prompt: int
-    completion: int
-    hardware: str
-    id: str
-    model: str
-    per_hour: int | None
-    prompt: int
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One revision of an hour.
 
@@ -146,12 +135,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     the rows carry. made_by: of whom: `clerk`, or `cli:<user>`. missing: writers that are known and could not be read;
     what the split could not do as told is in remarks, as «backend on instance: what» (metering/allocation.py).
     prices: digest of the price book; weights: as they were used, so that a later revision uses the same.
-    pools: by model. unpriced: instance types without a price, whose money is null.
+    instances: paid micro-hours of each. pools: by model. unpriced: instance types without a price, whose money is null.
     """
 
     basis: str
     closed_ns: int
     hour: int
+    instances: dict[str, int]
     made_by: str
     method: str
     missing: tuple[str, ...]
@@ -166,7 +156,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals
     unpriced: tuple[str, ...]
     v: int = VERSION
-    weights: tuple[Weights, ...]
+    weights: tuple[WorkUnits, ...]
     writers: tuple[WriterSeen, ...]
 
 

@@ -83,6 +83,16 @@ def exported(
     )
 
 
+def hours_closed(*, actor: str | None, reason: str, first: str, last: str, hours: int) -> Happening:
+    """So many hours, from the first to the last one (their text), are about to be closed. reason: of the revisions."""
+    return _happening("close", actor, what="hours", reason=reason, first=first, last=last, hours=str(hours))
+
+
+def month_closed(*, actor: str, month: str, hours: int, bills: Iterable[str]) -> Happening:
+    """A person is about to close a month of so many hours. bills: SHA-256 of each; none: without a bill."""
+    return _happening("close", actor, what="month", month=month, hours=str(hours), bills=_listed(bills))
+
+
 def audit_read(*, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
     """Somebody looked into the audit face. path: with its query; status: of the answer."""
     return _happening(

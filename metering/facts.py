@@ -320,5 +320,10 @@ def _quoted(text: object) -> str:
     return "'" + str(text).replace("'", "''") + "'"
 
 
+def day_directory(at_ns: int) -> str:
+    """Below which the calls stand that finished at this moment."""
+    return DAY_PREFIX + _day(at_ns)
+
+
 def _day(at_ns: int) -> str:
     return (datetime.date(1970, 1, 1) + datetime.timedelta(days=at_ns // _NS_PER_DAY)).isoformat()

@@ -16,6 +16,8 @@ from metering.periods import parse_instant
 DEFAULT_PROMPT = 1_000
 DEFAULT_CACHED_PROMPT = 100
 DEFAULT_COMPLETION = 4_000
+ANY = "any"
+"""The hardware of the default weights."""
 
 
 class WorkUnits(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,4 +67,4 @@ class WorkUnitTable:
             in_force = [one for one in known if parse_instant(one.date) <= at_ns]
             if in_force:
                 return in_force[-1]
-        return WorkUnits(date="1970-01-01", hardware="any", model=model, source="default")
+        return WorkUnits(date="1970-01-01", hardware=ANY, model=model, source="default")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metering.close_usage import Busy, Piece, Ready, UsageReader, Used
+from metering.close_usage import UsageReader
 from metering.facts import FactsError
+from metering.hour_facts import Busy, Piece, Ready, Used
 from metering.units import NS_PER_HOUR
 from tests.support import factfile
 

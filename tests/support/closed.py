@@ -34,6 +34,7 @@ def manifest(rows: list[CloseRow], *, hour: int = HOUR, revision: int = 1, **fie
     values: dict[str, Any] = {
         "basis": LIST,
         "closed_ns": 1,
+        "instances": {"i-1": 1_000_000},
         "made_by": "cli:test",
         "method": "slot-time",
         "missing": (),

@@ -1,0 +1,161 @@
+"""Closing hours: when they can be, what they hold, and what a later revision may change."""
+
+import pathlib
+
+import pytest
+
+from metering.close_manifest import Reason
+from metering.close_row import CloseRow, RowKind
+from metering.closing import Told
+from metering.units import usd_text
+from tests.support.fleet import (
+    AT_NS,
+    HOUR,
+    MINUTE_NS,
+    NS_PER_HOUR,
+    UUSD_PER_HOUR,
+    Site,
+    busy,
+    registration,
+    terms,
+)
+from tests.support.journals import Make, stop, tick
+
+END_NS = AT_NS + NS_PER_HOUR
+SOON_NS = END_NS + MINUTE_NS
+HOURS = range(HOUR, HOUR + 1)
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path) -> Site:
+    return Site(tmp_path)
+
+
+def of_kind(rows: list[CloseRow], kind: RowKind) -> dict[str | None, int]:
+    return {row.tenant: row.micro_hours for row in rows if row.kind is kind}
+
+
+def an_hour() -> list[Make]:
+    """Boots for 15 minutes; acme holds a slot for half an hour, globex two for a quarter each, at the same time."""
+    at = AT_NS + 20 * MINUTE_NS
+    return [
+        registration(AT_NS, "starting"),
+        registration(AT_NS + 15 * MINUTE_NS),
+        *busy("w-1", at, 30 * MINUTE_NS, cost_pusd=7),
+        *busy("w-2", at, 15 * MINUTE_NS, tenant="globex", failed="inf2-a", cost_pusd=None),
+        *busy("w-3", at, 0, tenant="initech", backend=None, cost_pusd=None),
+        tick(at_ns=END_NS),
+    ]
+
+
+def test_an_hour_is_split_to_the_micro_hour(site: Site) -> None:
+    site.journal(an_hour())
+    (made,) = site.close(SOON_NS)
+    rows = list(site.closes.rows([made]))
+    # Slot-minutes of 4 × 60: startup 4 × 15, acme 30, globex 15, overhead 15, headroom 4 × 30 − 60, idle 4 × 15.
+    assert of_kind(rows, RowKind.TENANT) == {"acme": 125_000, "globex": 62_500, "initech": 0}
+    assert {row.kind: row.micro_hours for row in rows if row.kind is not RowKind.TENANT} == {
+        RowKind.STARTUP: 250_000,
+        RowKind.OVERHEAD: 62_500,
+        RowKind.HEADROOM: 250_000,
+        RowKind.IDLE: 250_000,
+    }
+    assert sum(row.micro_hours for row in rows) == 1_000_000
+    assert sum(row.allocated_pusd or 0 for row in rows) == 1_000_000 * UUSD_PER_HOUR
+    acme, globex, initech = (
+        next(row for row in rows if row.tenant == name) for name in ("acme", "globex", "initech")
+    )
+    assert (acme.calls, acme.prompt_tokens, acme.estimated_pusd, acme.unpriced_calls) == (1, 100, 7, 0)
+    assert (acme.slot_ns, globex.slot_ns) == (30 * MINUTE_NS, 15 * MINUTE_NS)
+    assert (globex.unpriced_calls, globex.instance_id, globex.simulated) == (1, "i-1", True)
+    assert (initech.instance_id, initech.backend, initech.calls, initech.pool) == (None, None, 1, "llama")
+    assert [row.key for row in rows] == sorted(row.key for row in rows)
+
+
+def test_what_the_manifest_says(site: Site) -> None:
+    site.journal(an_hour())
+    (made,) = site.close(SOON_NS)
+    assert site.told == [Told(Reason.FIRST, (HOUR,))]
+    assert (made.hour, made.revision, made.reason, made.basis) == (HOUR, 1, Reason.FIRST, "list")
+    assert [(one.complete, one.seq) for one in made.writers] == [("tick", 10)]
+    assert made.totals.instances == usd_text(1_000_000 * UUSD_PER_HOUR) == "12.981270000000"
+    assert (made.totals.estimated, made.totals.calls) == ("0.000000000007", 3)
+    assert made.totals.under_recovery == "12.981269999993"
+    assert (made.ratios.used, made.ratios.busy, made.ratios.capacity) == (250_000, 500_000, None)
+    assert (made.unpriced, made.missing, made.remarks) == ((), (), ())
+
+
+def test_an_hour_waits_for_who_has_not_told_all(site: Site) -> None:
+    path = site.journal([registration(AT_NS), tick(at_ns=END_NS - 1)])
+    assert site.close(SOON_NS) == []
+    assert site.closing(SOON_NS).waits_for(HOUR) == [path.name]
+    (made,) = site.close(END_NS + 15 * MINUTE_NS)
+    assert [one.complete for one in made.writers] == ["deadline"]
+
+
+def test_an_hour_that_is_not_over_is_not_closed(site: Site) -> None:
+    site.journal([registration(AT_NS), stop(at_ns=END_NS - 5)])
+    assert site.close(END_NS - 1) == []
+    assert [one.hour for one in site.close(END_NS)] == [HOUR]
+
+
+def test_nothing_is_closed_twice(site: Site) -> None:
+    site.journal(an_hour())
+    assert len(site.close(SOON_NS)) == 1
+    assert site.close(SOON_NS) == []
+
+
+def test_late_records_make_a_revision_at_the_old_price(site: Site) -> None:
+    site.journal(an_hour())
+    (first,) = site.close(SOON_NS)
+    other = "w" + "b" * 16
+    site.journal(
+        [*busy("v-1", AT_NS + 50 * MINUTE_NS, 10 * MINUTE_NS, tenant="late"), stop(at_ns=END_NS)],
+        writer=other,
+    )
+    dearer = terms(price=lambda paid: None)
+    (late,) = site.close(SOON_NS, terms=dearer)
+    assert (late.revision, late.reason, late.prices) == (2, Reason.LATE, first.prices)
+    rows = list(site.closes.rows([late]))
+    assert of_kind(rows, RowKind.TENANT)["late"] in (41_666, 41_667)
+    assert sum(row.allocated_pusd or 0 for row in rows) == 1_000_000 * UUSD_PER_HOUR
+    assert site.close(SOON_NS) == []
+
+
+def test_who_has_read_less_makes_no_revision(site: Site, tmp_path: pathlib.Path) -> None:
+    site.journal(an_hour())
+    other = "w" + "b" * 16
+    site.journal([stop(at_ns=END_NS)], writer=other)
+    site.close(SOON_NS)
+    poorer = Site(tmp_path / "poorer")
+    poorer.journal(an_hour())
+    poorer.closes = site.closes
+    third = "w" + "c" * 16
+    poorer.journal([*busy("c-1", AT_NS, MINUTE_NS), stop(at_ns=END_NS)], writer=third)
+    assert poorer.close(SOON_NS) == []
+
+
+def test_a_price_that_comes_to_be_known_is_taken_up(site: Site) -> None:
+    site.journal(an_hour())
+    (unpriced,) = site.close(SOON_NS, terms=terms(price=lambda paid: None))
+    assert unpriced.unpriced == ("inf2.48xlarge",)
+    rows = list(site.closes.rows([unpriced]))
+    assert {row.allocated_pusd for row in rows if row.instance_id} == {None}
+    assert sum(row.micro_hours for row in rows) == 1_000_000
+    (priced,) = site.close(SOON_NS)
+    assert (priced.reason, priced.unpriced, priced.totals.instances) == (Reason.PRICES, (), "12.981270000000")
+
+
+def test_a_look_into_a_running_hour_goes_up_to_now(site: Site) -> None:
+    site.journal([*an_hour()[:3], tick(at_ns=AT_NS + 30 * MINUTE_NS)])
+    look = site.closing(AT_NS + 30 * MINUTE_NS).look(HOUR, site.root / "work")
+    rows = list(site.closes.rows([look]))
+    assert sum(row.micro_hours for row in rows) == 500_000
+    assert site.closes.hours(HOURS) == []
+    assert site.closes.hours(HOURS, running=True) == [look]
+
+
+def test_hours_without_anything_are_closed_too(site: Site) -> None:
+    site.journal([stop(at_ns=AT_NS + 1)])
+    made = site.close(AT_NS + 4 * NS_PER_HOUR)
+    assert [(one.hour, one.rows.count) for one in made] == [(HOUR, 0), (HOUR + 1, 0), (HOUR + 2, 0)]
