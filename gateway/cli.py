@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from gateway import (
     audit_commands,
+    close_command,
     config_load,
     control_command,
     export_commands,
@@ -150,6 +151,7 @@ def parser() -> argparse.ArgumentParser:
     export_commands.add_to(commands)
     ledger_commands.add_to(commands)
     control_command.add_to(commands)
+    close_command.add_to(commands)
     audit_commands.add_to(commands)
     price_commands.add_to(commands)
     rate_commands.add_to(commands)

@@ -67,6 +67,14 @@ class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signing_key_file: Path | None = None
 
 
+class Allocation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How hours are closed (metering/allocation.py). late_minutes: for how long an hour waits for journals."""
+
+    method: Literal["slot-time", "capacity", "busy-time"] = "slot-time"
+    sharing: Literal["none", "weighted", "even"] = "none"
+    late_minutes: Annotated[int, msgspec.Meta(ge=0, le=1_440)] = 15
+
+
 class Timeouts(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Deadlines of a call, in seconds; the first to pass ends the attempt, total_s the call."""
 
@@ -246,7 +254,10 @@ class SharedCostEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it, resolved: what the workers get. profile: what the configuration is held to."""
+    """All of it, resolved: what the workers get. profile: what the configuration is held to.
+
+    chargeback: what tenants are charged: the estimate by rate cards, or what the close allocates to them.
+    """
 
     listen: Text = LISTEN_DEFAULT
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
@@ -256,6 +267,8 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     journal: Journal = Journal()
     retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 400
     profile: Literal["eu-high-risk"] | None = None
+    chargeback: Literal["rate-card", "allocated"] = "rate-card"
+    allocation: Allocation = Allocation()
     timeouts: Timeouts = Timeouts()
     attempts_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 3  # each stands in the record
     driver: Literal["direct", "plain"] = "direct"

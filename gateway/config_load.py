@@ -16,9 +16,11 @@ from backends.model import Section
 from gateway import config_check, pricing_config
 from gateway.config import (
     LISTEN_DEFAULT,
+    Allocation,
     Config,
     InstanceTypeEntry,
     Journal,
+    Model,
     PriceEntry,
     Redis,
     Scope,
@@ -67,6 +69,8 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     journal: Journal = Journal()
     prices: tuple[PriceEntry, ...] = ()
     instance_types: tuple[InstanceTypeEntry, ...] = ()
+    models: tuple[Model, ...] = ()
+    allocation: Allocation = Allocation()
 
     @property
     def journals(self) -> pathlib.Path:
@@ -171,7 +175,9 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
     known = {
         name: value
         for name, value in env.items()
-        if name.startswith((f"{PREFIX}STATE_DIR", f"{PREFIX}REDIS", f"{PREFIX}JOURNAL"))
+        if name.startswith(
+            (f"{PREFIX}STATE_DIR", f"{PREFIX}REDIS", f"{PREFIX}JOURNAL", f"{PREFIX}ALLOCATION")
+        )
     }
     _lay_environment(root, known, mistakes)
     _lay_flags(root, Flags(state_dir=flags.state_dir), mistakes)

@@ -37,7 +37,7 @@ def rate_cards(config: Config) -> list[RateCard]:
     return [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
 
 
-def work_units(config: Config) -> WorkUnitTable:
+def work_units(models: Iterable[Model]) -> WorkUnitTable:
     """The configured work-unit weights."""
     return WorkUnitTable(
         WorkUnits(
@@ -50,7 +50,7 @@ def work_units(config: Config) -> WorkUnitTable:
             prompt=entry.prompt,
             source=entry.source,
         )
-        for model in config.models
+        for model in models
         for entry in model.work_units
     )
 

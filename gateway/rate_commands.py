@@ -110,7 +110,7 @@ class _Review:
             one for one in config.backends if one.name in names and one.instance_type == instance_type
         ]
         self._book = book
-        self._weights = pricing_config.work_units(config).at(
+        self._weights = pricing_config.work_units(config.models).at(
             model.name, instance_type, self._family, self._now_ns
         )
         self._card = _card(config, model.name, (instance_type, self._family), self._now_ns)
