@@ -19,6 +19,7 @@ from collections.abc import Collection
 from metering import gone, journal
 from metering.anchors import StoredAnchors, log_checkpoint
 from metering.archive import Archive
+from metering.believed import BelievedClock
 from metering.chain import Broken
 from metering.endnotes import Ends
 from metering.keys import Keys, KeysError
@@ -33,6 +34,7 @@ from metering.upkeep import Upkeep
 
 ROUND_S = 30.0
 PING_S = 1.0
+CLOCK = "clock-supervisor.json"
 ARCHIVE_RETRY_S = 300.0
 """How long an archive that could not give what was asked for is left alone: it may take a minute to say so."""
 
@@ -67,7 +69,8 @@ class Caretaker:
         self._archive_due_s = 0.0  # when it may be asked
         self._store = Store(redis_url)
         self._retention_days = retention_days
-        floor = None if retention_days is None else functools.partial(_floor, retention_days)
+        self._believed = BelievedClock(state_dir / CLOCK)
+        floor = None if retention_days is None else functools.partial(self._floor, retention_days)
         self._anchors = StoredAnchors(self._store)
         self._upkeep = Upkeep(self._store, tenants=tenants, host=host, floor=floor)
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
@@ -187,7 +190,9 @@ class Caretaker:
         try:
             directories = journal.directories(self._journals)
             await self._upkeep.round(directories)
-            older_than_ns = None if self._retention_days is None else _older_than_ns(self._retention_days)
+            older_than_ns = (
+                None if self._retention_days is None else self._older_than_ns(self._retention_days)
+            )
             await self._anchors.put(directories, self._upkeep.register.epoch, older_than_ns=older_than_ns)
         except StoreUnavailable as error:
             self._unavailable(error)
@@ -201,10 +206,8 @@ class Caretaker:
             log(logger, logging.WARNING, "ledger store unavailable", reason=error.reason)
         self._reachable = False
 
+    def _older_than_ns(self, retention_days: int) -> int:
+        return self._believed.look() - retention_days * NS_PER_DAY
 
-def _older_than_ns(retention_days: int) -> int:
-    return time.time_ns() - retention_days * NS_PER_DAY
-
-
-def _floor(retention_days: int) -> str:
-    return hour_text(_older_than_ns(retention_days) // NS_PER_HOUR)
+    def _floor(self, retention_days: int) -> str:
+        return hour_text(self._older_than_ns(retention_days) // NS_PER_HOUR)

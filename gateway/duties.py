@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from metering.believed import ClockDoubted
 from metering.facts import FactsError
 from metering.logs import log
 from metering.objects import ArchiveError
@@ -17,8 +18,17 @@ from metering.verify import VerifyError
 
 RETRY_S = 30.0
 """A task that failed is left alone for this long: what keeps failing must not take a core."""
-EXPECTED = (OSError, SealError, FactsError, ArchiveError, StoreUnavailable, PageError, VerifyError)
-"""What may go wrong without a mistake of ours: the disk, the archive, the store."""
+EXPECTED = (
+    OSError,
+    SealError,
+    FactsError,
+    ArchiveError,
+    StoreUnavailable,
+    PageError,
+    VerifyError,
+    ClockDoubted,
+)
+"""What may go wrong without a mistake of ours: the disk, the archive, the store, the clock."""
 
 logger = logging.getLogger("weighbridge.clerk")
 

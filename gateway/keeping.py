@@ -1,6 +1,8 @@
 """The clerk's keeping of the journals: sealed, made facts of, archived, trimmed, and deleted when they are old.
 
-retention ─▶ seal ─▶ facts ─▶ prices ─▶ archive ─▶ anchors ─▶ trim          the last four where `journal.archive` is set
+clock ─▶ retention ─▶ seal ─▶ facts ─▶ prices ─▶ archive ─▶ anchors ─▶ trim
+
+The last four where `journal.archive` is set.
 """
 
 import functools
@@ -17,6 +19,7 @@ from gateway.price_books import PriceCopies
 from metering import event_journal, events, facts, gone, retention, sealing
 from metering.anchors import ArchivedAnchors
 from metering.archive import Archiver
+from metering.believed import BelievedClock
 from metering.journal import Directory, directories, tree_bytes
 from metering.keys import Keys
 from metering.logs import log
@@ -26,6 +29,7 @@ from metering.trimming import Trimmer
 
 RETENTION_S = 3_600.0
 """How often it is looked for journals that are too old."""
+CLOCK = "clock-clerk.json"
 COMMAND = "clerk"
 """Whose events its journals hold (metering/event_journal.py)."""
 
@@ -45,6 +49,7 @@ class Keeping:
         self._pages = state_dir / "pages"
         self._keys = Keys(config.state_dir, config.journal.signing_key_file)
         self._clock = clock
+        self._believed = BelievedClock(state_dir / CLOCK, clock)
         self._retention_ns = config.retention_days * NS_PER_DAY
         self._due_s: dict[Where, float] = {}
         self._told: set[tuple[Where, str]] = set()  # journals that were said to be deleted
@@ -55,6 +60,7 @@ class Keeping:
     def duties(self) -> list[Duty]:
         """All of it, in the order of a round."""
         found = [
+            Duty("clock", lambda: [Task("", self._believed.check)]),
             Duty("retention", self._retention_tasks),
             Duty("seal", self._seal_tasks),
             Duty("facts", self._facts_tasks),
@@ -120,7 +126,7 @@ class Keeping:
                 yield Task(where, functools.partial(self._delete, where, delete))
 
     def _delete(self, where: Where, delete: Deletion) -> None:
-        older_than_ns = self._clock() - self._retention_ns
+        older_than_ns = self._believed.look() - self._retention_ns
         delete(older_than_ns, functools.partial(self._tell, where, older_than_ns))
         self._due_s[where] = time.monotonic() + RETENTION_S
 

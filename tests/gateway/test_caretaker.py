@@ -91,7 +91,8 @@ def test_a_key_that_is_gone_is_named_and_what_ended_is_counted_all_the_same(
     keeper.start()
     try:
         eventually(lambda: "ended journals not signed" in caplog.text)
-        eventually(lambda: journals.WRITER in gone.load(tmp_path / "pages").writers)
+        eventually((tmp_path / "pages" / gone.NAME).exists)
+        assert journals.WRITER in gone.load(tmp_path / "pages").writers
     finally:
         keeper.close(5)
     told = [getattr(one, FACTS) for one in caplog.records if one.message == "ended journals not signed"]

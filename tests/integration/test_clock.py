@@ -2,7 +2,10 @@
 
 import collections
 import json
+import os
 import pathlib
+import re
+import time
 
 import pytest
 
@@ -10,8 +13,9 @@ from tests.integration.test_disk_full import LONG_S, SLOTS, STREAMS, streams_und
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
 from tests.support import mutants
-from tests.support.gateway import eventually
+from tests.support.gateway import Gateway, eventually
 from tests.support.stage import R, Stage, staged
+from tests.support.valkey import Valkey
 
 pytestmark = pytest.mark.integration
 
@@ -68,3 +72,46 @@ def test_a_clock_that_is_set_harms_nothing(tmp_path: pathlib.Path) -> None:
                 return ledger.check(ledger.recompute(found), ledger.read(store)) == []
 
         eventually(equal, within_s=20)
+
+
+@pytest.mark.parametrize(("mutant", "kept"), [("clock_set", True), ("clock_believed", False)])
+def test_a_start_with_a_clock_that_is_two_years_ahead_deletes_nothing(
+    tmp_path: pathlib.Path, mutant: str, kept: bool
+) -> None:
+    """Neither journals nor the ledger's hours; what is wrong is shown. With the mutant all of it goes."""
+    off = tmp_path / "off"
+    env = mutants.environment(mutant) | {"KILL_TEST_CLOCK": str(off)}
+    with staged(tmp_path, env=env) as stage:
+        gateway = stage.gateway
+        for _ in range(3):
+            assert stage.post(R).status == 200
+        eventually(lambda: duty_failing(gateway, "clock") == 0, within_s=20)
+        (before,) = [path.name for path in (gateway.state_dir / "journal").iterdir()]
+        eventually(lambda: hours(gateway))
+        assert gateway.stop() == 0
+        ended_s = time.time() - 120
+        for path in (gateway.state_dir / "journal" / before).iterdir():
+            os.utime(path, (ended_s, ended_s))
+        off.write_text(str(2 * 365 * 24 * 3600))
+        gateway.restart()
+        gateway.wait_ready()
+        if kept:
+            eventually(lambda: duty_failing(gateway, "clock") == 1, within_s=20)
+            assert duty_failing(gateway, "retention") == 0  # it was looked for what is old
+            assert (gateway.state_dir / "journal" / before).is_dir()
+            assert hours(gateway)
+            assert "nothing is deleted by that time" in gateway.log.read_text()
+        else:
+            eventually(lambda: not (gateway.state_dir / "journal" / before).is_dir(), within_s=40)
+            eventually(lambda: not hours(gateway), within_s=40)
+
+
+def hours(gateway: Gateway) -> list[str]:
+    with Valkey((gateway.state_dir / "store" / "url").read_text().strip()) as store:
+        return store.ask("KEYS", "wb:1:{*}:h:*")
+
+
+def duty_failing(gateway: Gateway, duty: str) -> float:
+    _, page = gateway.get("/metrics", gateway.keys["acme"])
+    found = re.search(rf'^weighbridge_duty_failing\{{duty="{duty}"\}} (\S+)$', page.decode(), re.MULTILINE)
+    return float(found[1]) if found else -1

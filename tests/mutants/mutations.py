@@ -156,6 +156,15 @@ def clock_set() -> None:
     time.time = lambda: now() + off_s()
 
 
+def clock_believed() -> None:
+    """The same, and whatever it says is believed, for deletions too."""
+    clock_set()  # first: what is imported takes the clock that it finds
+
+    from metering import believed
+
+    believed.advanced = lambda _memory, wall_ns, _passed_ns: believed.Memory(believed_ns=wall_ns)
+
+
 def slow_write() -> None:
     """No break of ours: each write to the disk takes a second, for as long as there is a file at KILL_TEST_SLOW."""
     write, slow = Journal.write, pathlib.Path(os.environ["KILL_TEST_SLOW"])
@@ -335,6 +344,7 @@ MUTATIONS = {
         disk_broken,
         no_ballast,
         clock_set,
+        clock_believed,
         disk_stopped,
         slow_write,
         slow_sync,
