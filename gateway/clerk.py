@@ -21,6 +21,7 @@ from types import FrameType
 from gateway import config as cfg
 from gateway import logs
 from gateway.archives import archive_of
+from gateway.close_duty import CloseDuty
 from gateway.config import Config
 from gateway.control_duty import ControlDuty
 from gateway.duties import Clerk, Duty, Task
@@ -39,12 +40,14 @@ def duties(config: Config) -> list[Duty]:
     """What the clerk sees to, in the order of a round."""
     key = KeyDuty(config)
     control = ControlDuty(config)
+    closing = CloseDuty(config)
     verification = VerifyDuty(pathlib.Path(config.state_dir), archive=archive_of(config.journal))
     return [
         *Keeping(config).duties(),
         Duty("key", lambda: [Task("", key.look)]),
         Duty("control", lambda: [Task("look", control.look_if_due)]),
         Duty("verify", lambda: [Task("journals", verification.verify_if_due)]),
+        Duty("close", lambda: [Task("hours", closing.close_if_due)]),
     ]
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.close_duty import CloseRunError
 from metering.believed import ClockDoubted
 from metering.facts import FactsError
 from metering.logs import log
@@ -27,6 +28,7 @@ EXPECTED = (
     PageError,
     VerifyError,
     ClockDoubted,
+    CloseRunError,
 )
 """What may go wrong without a mistake of ours: the disk, the archive, the store, the clock."""
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from gateway.archives import archive_of
+from gateway.archives import archive_of, objects_of
 from gateway.config import Config
 from gateway.duties import Duty, Task
 from gateway.price_books import PriceCopies
@@ -20,12 +20,14 @@ from metering import event_journal, events, facts, gone, retention, sealing
 from metering.anchors import ArchivedAnchors
 from metering.archive import Archiver
 from metering.believed import BelievedClock
+from metering.closes import Closes
 from metering.journal import Directory, directories, tree_bytes
 from metering.keys import Keys
 from metering.logs import log
 from metering.objects import ArchiveError, ArchiveUnavailable
 from metering.retention import NS_PER_DAY
 from metering.trimming import Trimmer
+from metering.units import NS_PER_HOUR
 
 RETENTION_S = 3_600.0
 """How often it is looked for journals that are too old."""
@@ -56,6 +58,7 @@ class Keeping:
         self._maker = facts.Maker(state_dir / "facts")
         self._bytes_kept = config.journal.bytes_max // 2
         self._archive = archive_of(config.journal)
+        self._closes = Closes(objects_of(state_dir, config.journal))
 
     def duties(self) -> list[Duty]:
         """All of it, in the order of a round."""
@@ -126,9 +129,18 @@ class Keeping:
                 yield Task(where, functools.partial(self._delete, where, delete))
 
     def _delete(self, where: Where, delete: Deletion) -> None:
-        older_than_ns = self._believed.look() - self._retention_ns
+        older_than_ns = min(self._believed.look() - self._retention_ns, self._closed_until_ns())
         delete(older_than_ns, functools.partial(self._tell, where, older_than_ns))
         self._due_s[where] = time.monotonic() + RETENTION_S
+
+    def _closed_until_ns(self) -> int:
+        """Up to when hours are closed: what one needs to be closed is kept. Where none ever was, nothing waits."""
+        this_hour = self._clock() // NS_PER_HOUR
+        closed = self._closes.numbers(range(this_hour))
+        if not closed:
+            return self._clock()
+        open_hours = (hour for hour in range(min(closed), this_hour) if hour not in closed)
+        return next(open_hours, this_hour) * NS_PER_HOUR
 
     def _delete_local(self, older_than_ns: int, tell: retention.Tell) -> None:
         if not self._journals.is_dir():

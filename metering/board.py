@@ -30,7 +30,11 @@ DIFFERENCE = "weighbridge_control_difference"
 TIMESTAMP = "weighbridge_control_timestamp_seconds"
 UNMETERED = "weighbridge_backend_unmetered_tokens"
 FAILING = "weighbridge_duty_failing"
+CLOSE_BEHIND = "weighbridge_close_hours_behind"
+CLOSE_TIMESTAMP = "weighbridge_close_timestamp_seconds"
 GAUGES: Mapping[str, Definition] = {
+    CLOSE_BEHIND: Definition((), "Hours that should have been closed and are not."),
+    CLOSE_TIMESTAMP: Definition((), "When it was last seen which hours can be closed."),
     DIFFERENCE: Definition(("pair", "unit"), "How far two figures that should be one are apart, at one cut."),
     TIMESTAMP: Definition((), "When journal, ledger, metrics and export were last compared."),
     FAILING: Definition(("duty",), "Tasks of the extra process that failed when they were last tried."),

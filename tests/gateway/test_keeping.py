@@ -13,12 +13,15 @@ from gateway.keeping import Keeping
 from gateway.logs import FACTS
 from metering import gone
 from metering.archive import Archive
+from metering.closes import Closes
 from metering.journal import Directory, directories
 from metering.objects import LocalObjects
 from metering.record import Event
 from metering.retention import NS_PER_DAY
 from metering.segments import is_sealed
+from metering.units import NS_PER_HOUR
 from tests.support.archives import makes
+from tests.support.closed import manifest
 from tests.support.journals import AT_NS, WRITER, stop, write_directory
 
 
@@ -135,7 +138,8 @@ def test_an_archive_that_is_away_is_said_once(
     (tmp_path / "archive").write_text("no directory")
     rounds(config(tmp_path, archive=str(tmp_path / "archive")), AT_NS + NS_PER_DAY, count=3)
     told = [getattr(one, FACTS)["duty"] for one in caplog.records]
-    assert (told.count("retention"), told.count("archive")) == (1, 1)
+    # Here and there: without it nobody knows which hours are closed.
+    assert (told.count("retention"), told.count("archive")) == (2, 1)
     assert all(is_sealed(path) for _, path in directory.segment_paths())
 
 
@@ -150,3 +154,16 @@ def test_a_state_directory_that_is_new_has_nothing_to_keep(
 ) -> None:
     rounds(config(tmp_path, archive=str(tmp_path / "archive")), AT_NS)
     assert caplog.records == []
+
+
+def test_what_an_open_hour_needs_is_kept(tmp_path: pathlib.Path, directory: Directory) -> None:
+    """Once hours are closed at all, a journal is deleted only when those of its lines are."""
+    hour = AT_NS // NS_PER_HOUR
+    closes = Closes(LocalObjects(tmp_path))
+    closes.commit(manifest([], hour=hour - 1), [])
+    late_ns = AT_NS + 40 * NS_PER_DAY
+    rounds(config(tmp_path), late_ns)
+    assert directory.path.is_dir()
+    closes.commit(manifest([], hour=hour), [])
+    rounds(config(tmp_path), late_ns)
+    assert not directory.path.is_dir()
