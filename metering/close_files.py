@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from metering.close_row import COLUMNS, CloseRow, RowKind
+from metering.close_row import COLUMNS, CloseRow
 
 _BATCH_ROWS = 2_048
 _MEMORY = "256MB"
@@ -74,7 +74,7 @@ def instances(paths: Sequence[pathlib.Path]) -> set[tuple[str, str | None]]:
     files = ", ".join(map(_quoted, paths))
     query = (
         f"SELECT DISTINCT instance_id, instance_type FROM read_parquet([{files}]) "
-        f"WHERE instance_id IS NOT NULL AND NOT simulated AND kind <> {_quoted(RowKind.RESERVED.value)}"
+        "WHERE instance_id IS NOT NULL AND NOT simulated"
     )
     try:
         with duckdb.connect(config=_config()) as connection:

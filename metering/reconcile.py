@@ -284,7 +284,7 @@ def _reserved_rows(hour: int, reserved: Mapping[Reserved, int], method: str) -> 
         CloseRow(
             hour=hour,
             kind=RowKind.RESERVED,
-            instance_id=one.id or None,
+            backend=one.id or None,
             instance_type=one.instance_type or None,
             instance_family=one.instance_type.partition(".")[0] or None,
             account=one.account or None,

@@ -6,10 +6,13 @@ What a bill comes to is known from tests/support/cur.py, which makes it and impo
 import pathlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from metering.bill import Meaning
+from metering.bill import Line, Meaning, fold
 from metering.close_row import CloseRow, RowKind
-from metering.reconcile import Reconciled, What
+from metering.reconcile import Reconciled, Reconciling, What
+from metering.units import NS_PER_HOUR
 from tests.support import billed, cur
 
 
@@ -332,4 +335,53 @@ def test_what_is_simulated_shared_or_served_by_nobody_stays_as_it_is(tmp_path: p
         kept, key=lambda row: row.key
     )
     assert found(result, What.HOURS_NOT_COUNTED) == [bill.fleet[0].id]
+    assert result.rest_pusd == 0
+
+
+PLACES = st.tuples(st.sampled_from(["i-a", "i-b", "i-c"]), st.integers(1_000, 1_005))
+
+
+@given(
+    st.dictionaries(PLACES, st.tuples(st.integers(0, 1_100_000), st.integers(-(10**14), 10**14))),
+    st.dictionaries(PLACES, st.tuples(st.integers(0, 1_000_000), st.none() | st.integers(0, 10**9))),
+    st.dictionaries(st.integers(999, 1_007), st.integers(-(10**12), 10**12)),
+    st.sets(st.integers(1_000, 1_005)),
+)
+def test_whatever_the_bill_and_the_books_say_nothing_is_left_over(
+    charged: dict[tuple[str, int], tuple[int, int]],
+    counted: dict[tuple[str, int], tuple[int, int | None]],
+    unused: dict[int, int],
+    hours: set[int],
+) -> None:
+    common = {"line_type": "Usage", "usage_type": None, "account": None, "region": None, "az": None}
+    lines = [
+        Line(Meaning.ON_DEMAND, resource=one, instance_type="inf2.xlarge", start_ns=hour * NS_PER_HOUR,
+             end_ns=(hour + 1) * NS_PER_HOUR, micro_hours=micro_hours, effective_pusd=pusd, **common)
+        for (one, hour), (micro_hours, pusd) in charged.items()
+    ] + [
+        Line(Meaning.UNUSED, resource="cr-1", instance_type="inf2.xlarge", start_ns=hour * NS_PER_HOUR,
+             end_ns=(hour + 1) * NS_PER_HOUR, micro_hours=0, effective_pusd=pusd, **common)
+        for hour, pusd in unused.items()
+    ]  # fmt: skip
+    bill = fold(lines, range(1_000, 1_006))
+    reconciling = Reconciling(bill, {one for (one, hour) in counted if hour in hours})
+    allocated = 0
+    for hour in sorted(hours):
+        rows = [
+            row
+            for (one, at), (micro_hours, uusd) in counted.items()
+            if at == hour
+            for row in billed.rows_of(cur.Instance(one, "inf2.xlarge", "r", "on-demand", 1, range(0)), hour,
+                                      micro_hours, uusd)
+        ]  # fmt: skip
+        new = reconciling.hour(hour, rows, billed.METHOD)
+        allocated += sum(row.allocated_pusd or 0 for row in new)
+        for (one, at), (micro_hours, _) in counted.items():
+            if at == hour and micro_hours and (one, at) in charged:
+                own = [row for row in new if row.instance_id == one]
+                assert sum(row.allocated_pusd or 0 for row in own) == charged[one, at][1]
+                assert sum(row.shared_pusd or 0 for row in own) == 0
+    result = reconciling.result()
+    assert result.allocated_pusd == allocated
+    assert result.billed_pusd == sum(pusd for _, pusd in charged.values()) + sum(unused.values())
     assert result.rest_pusd == 0

@@ -197,7 +197,7 @@ class Bill:
 
     def block(self, first: int = 48, hours: int = 24, ran: Sequence[int] = (24, 12)) -> None:
         """A capacity block of as many instances as `ran` has numbers: for how many of its hours each of them ran."""
-        fee = 24 * 10**13 + 7
+        fee = 98_765 * 10**10 + 1  # more digits than a double has
         arn = "arn:aws:ec2:us-east-1:222222222222:capacity-reservation/cr-0dd4"
         self.charges.append(
             Charge("Fee", first, first + hours, fee, fee, "CapacityBlock:trn1n.32xlarge", "trn1n.32xlarge", arn,
