@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import functools
 import pathlib
 import shutil
 import tempfile
@@ -12,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from backends.catalog import family_of
-from gateway import config_load, price_books, pricing_config
+from gateway import config_load, price_books, pricing_config, shared_costs_config
 from gateway.archives import archive_of, objects_of
 from gateway.config import Config
 from gateway.config_load import Place
-from metering import close_sources
+from metering import close_sources, shared_costs
 from metering.allocation import Method, Sharing
 from metering.close_hour import Price, Terms
 from metering.close_manifest import Manifest, Reason, month_hours, month_of
@@ -57,6 +58,7 @@ def place_of(config: Config) -> Place:
         instance_types=config.instance_types,
         models=config.models,
         allocation=config.allocation,
+        shared_costs=config.shared_costs,
     )
 
 
@@ -143,6 +145,7 @@ def rules(where: Place, book: PriceBook) -> Rules:
         ),
         prices=book.digest,
         late_ns=allocation.late_minutes * _NS_PER_MINUTE,
+        shared=functools.partial(shared_costs.rows, shared_costs_config.shared_costs(where.shared_costs)),
     )
 
 

@@ -20,6 +20,7 @@ from gateway.config import (
     Peer,
     PriceEntry,
     Redis,
+    SharedCostEntry,
     Tenant,
     WorkUnitsEntry,
     host_and_port,
@@ -82,8 +83,13 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_models(config, report)
     check_prices(config.prices, report)
     _check_once(report, "instance_types", [one.name for one in config.instance_types], "name")
-    _check_once(report, "shared_costs", [cost.name for cost in config.shared_costs], "name")
-    for index, cost in enumerate(config.shared_costs):
+    check_shared_costs(config.shared_costs, report)
+
+
+def check_shared_costs(costs: Sequence[SharedCostEntry], report: Report) -> None:
+    """Name every mistake in the shared costs."""
+    _check_once(report, "shared_costs", [cost.name for cost in costs], "name")
+    for index, cost in enumerate(costs):
         check_shared_cost(f"shared_costs[{index}]", cost, report)
 
 

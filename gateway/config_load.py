@@ -24,6 +24,7 @@ from gateway.config import (
     PriceEntry,
     Redis,
     Scope,
+    SharedCostEntry,
     host_and_port,
 )
 from gateway.config_shape import Shape, did_you_mean
@@ -71,6 +72,7 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instance_types: tuple[InstanceTypeEntry, ...] = ()
     models: tuple[Model, ...] = ()
     allocation: Allocation = Allocation()
+    shared_costs: tuple[SharedCostEntry, ...] = ()
 
     @property
     def journals(self) -> pathlib.Path:
@@ -187,6 +189,7 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
     shape = Shape()
     found = shape.read(root, Place)
     config_check.check_prices(found.prices, shape.report)
+    config_check.check_shared_costs(found.shared_costs, shape.report)
     shape.raise_mistakes()
     return found
 

@@ -1,8 +1,8 @@
 """From the configuration to shared costs, and what can be wrong with them. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from gateway.config import Config, SharedCostEntry
+from gateway.config import SharedCostEntry
 from metering.periods import parse_moment
 from metering.shared_costs import SharedCost, Split
 from metering.units import MICRO_USD_PER_USD, usd_to
@@ -23,9 +23,9 @@ def check_shared_cost(path: str, entry: SharedCostEntry, report: Report) -> None
         report(f"{path}.until", f"{entry.until} is not after since, {entry.since}")
 
 
-def shared_costs(config: Config) -> tuple[SharedCost, ...]:
+def shared_costs(entries: Iterable[SharedCostEntry]) -> tuple[SharedCost, ...]:
     """Those of a configuration that was checked."""
-    return tuple(map(_cost, config.shared_costs))
+    return tuple(map(_cost, entries))
 
 
 def _cost(entry: SharedCostEntry) -> SharedCost:

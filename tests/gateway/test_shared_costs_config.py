@@ -2,14 +2,17 @@
 
 import pathlib
 
-import msgspec
 import pytest
 
+from gateway import close_runs, config_load, price_books
 from gateway.config import SharedCostEntry
+from gateway.config_tree import ConfigErrors
 from gateway.shared_costs_config import check_shared_cost, shared_costs
+from metering.close_row import RowKind
+from metering.objects import LocalObjects
 from metering.periods import parse_moment
 from metering.shared_costs import SharedCost, Split
-from tests.gateway.test_config import GOOD, load, mistakes
+from tests.gateway.test_config import GOOD, mistakes
 
 
 def wrong(**fields: str) -> list[str]:
@@ -19,13 +22,12 @@ def wrong(**fields: str) -> list[str]:
     return found
 
 
-def test_what_they_become(tmp_path: pathlib.Path) -> None:
+def test_what_they_become() -> None:
     entries = (
         SharedCostEntry(name="s3", usd_per_month="240.5", since="2026-11-01", until="2026-12-01T06:00:00Z"),
         SharedCostEntry(name="nodes", usd_per_hour="0.384", split="allocated"),
     )
-    config = msgspec.structs.replace(load(tmp_path, GOOD), shared_costs=entries)
-    assert shared_costs(config) == (
+    assert shared_costs(entries) == (
         SharedCost(
             name="s3",
             uusd_per_month=240_500_000,
@@ -63,3 +65,22 @@ def test_a_name_stands_once(tmp_path: pathlib.Path) -> None:
     twice = 'shared_costs:\n  - {name: s3, usd_per_hour: "1"}\n  - {name: s3, usd_per_hour: "2"}\n'
     (found,) = mistakes(tmp_path, GOOD + twice)
     assert "shared_costs[1].name: is the same as shared_costs[0]" in found
+
+
+def test_the_close_has_rows_of_them(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(GOOD + 'shared_costs:\n  - {name: s3, usd_per_hour: "1.5", since: 2026-11-01}\n')
+    rules = close_runs.rules(config_load.place(file, {}), price_books.load((), LocalObjects(tmp_path)))
+    first = parse_moment("2026-11-01")
+    (row,) = rules.shared(first, [])
+    assert (row.kind, row.backend, row.allocated_pusd) == (RowKind.SHARED_COST, "s3", 1_500_000_000_000)
+    assert rules.shared(first - 1, []) == []
+
+
+def test_a_command_names_their_mistakes(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(GOOD + "shared_costs:\n  - {name: s3}\n")
+    with pytest.raises(
+        ConfigErrors, match=r"shared_costs\[0\]: must have one of usd_per_month and usd_per_hour"
+    ):
+        config_load.place(file, {})

@@ -26,8 +26,9 @@ MONTH = close_manifest.month_hours("2026-11")
 def manifest(hour: int, rows: Sequence[CloseRow], revision: int = 1) -> Manifest:
     return Manifest(
         basis="list", closed_ns=1, hour=hour, made_by="clerk", method=billed.METHOD, missing=(), pools={}, prices="p",
-        ratios=Ratios(busy=None, capacity=None, used=None), reason=Reason.FIRST, instances={}, remarks=(), revision=revision,
-        rows=NO_ROWS, sharing="none", totals=close_manifest.totals(rows), unpriced=(), weights=(), writers=(),
+        ratios=Ratios(busy=None, capacity=None, used=None), reason=Reason.FIRST, instances={}, remarks=(),
+        revision=revision, rows=NO_ROWS, sharing="none", totals=close_manifest.totals(rows), unpriced=(),
+        weights=(), writers=(),
     )  # fmt: skip
 
 
