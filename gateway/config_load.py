@@ -30,6 +30,9 @@ from gateway.config import (
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
 from gateway.pricing_config import Tables
+from metering.objects import ArchiveError, LocalObjects
+from metering.price_book import InstancePrice
+from metering.price_versions import PriceVersions
 
 if TYPE_CHECKING:
     from metering.keys import Keys
@@ -212,10 +215,16 @@ def listen(env: Mapping[str, str], flags: Flags) -> tuple[str, int]:
 def notes(config: Config) -> list[str]:
     """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them,
     and rate cards that price nothing."""
-    book = pricing_config.price_book(config.prices, (), price_tables())
+    found = []
+    imported: list[InstancePrice] = []
+    try:
+        imported = PriceVersions(LocalObjects(pathlib.Path(config.state_dir))).prices()
+    except ArchiveError as error:
+        found.append(f"imported prices cannot be used: {error}")
+    book = pricing_config.price_book(config.prices, imported, price_tables())
     prices = pricing_config.price_list(config, book)
     catalog = catalog_of(config.instance_types)
-    found = [
+    found += [
         *pricing_config.unpriced(config, catalog, prices, time.time_ns()),
         *pricing_config.idle_cards(config, catalog),
     ]

@@ -17,6 +17,7 @@ REPORTS = {
     "i_metrics": (100, 101, 103, 104),
     "j_slow_paths": (106, 107, 109, 110),
     "k_access": (115,),
+    "l_prices": (123, 124, 126, 127, 134, 143),
 }
 
 """By the file of their tests. Reports 26, 27 and 32 of kind c are of budgets, which there are none of yet."""

@@ -146,6 +146,21 @@ def test_with_an_archive_both_have_all_imports(tmp_path: pathlib.Path, capsys: C
     assert run("diff", "1") == 1
 
 
+def test_check_knows_of_what_was_imported(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    (tmp_path / "w.yaml").write_text(
+        "state_dir: state\ntenants: [{name: acme}]\nmodels: [{name: m, tiers: [{backends: [b]}]}]\n"
+        "backends: [{name: b, url: 'http://127.0.0.1:1', model: m, instance_type: trn2.48xlarge, slots: 4}]\n"
+    )
+    assert cli.main(["check", "w.yaml"]) == 0
+    assert "no price of trn2.48xlarge" in capsys.readouterr().out
+    assert run("import", csv(tmp_path, "trn2.48xlarge,,,40,,,our list")) == 0
+    assert cli.main(["check", "w.yaml"]) == 0
+    assert "note:" not in capsys.readouterr().out
+    (tmp_path / "state" / "prices" / "000001.json").write_bytes(b"")
+    assert cli.main(["check", "w.yaml"]) == 0
+    assert "note: imported prices cannot be used: prices/000001.json" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

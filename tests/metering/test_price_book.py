@@ -4,6 +4,7 @@ import csv
 import fractions
 import pathlib
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -120,6 +121,27 @@ def test_the_rule_for_any_prices(
         assert asked(book, region, at_ns, option) == plainly(held, region, option, at_ns)
 
 
+@pytest.mark.parametrize(
+    "careless",
+    [
+        lambda of: of._replace(region=None),  # any region's
+        lambda of: of._replace(purchase_option="on-demand"),  # any option's
+    ],
+)
+def test_a_careless_book_would_be_found(
+    monkeypatch: pytest.MonkeyPatch, careless: Callable[[Priceable], Priceable]
+) -> None:
+    """The mutants: prices are kept by less than what they are of."""
+    held = ([hourly(1), hourly(2, "eu-west-1")], [hourly(3, option="spot")], [])
+    questions = [(region, option) for region in (None, "eu-west-1") for option in ("on-demand", "spot")]
+    right = [plainly(held, region, option, 0) for region, option in questions]
+    assert [asked(PriceBook(*held), region, 0, option) for region, option in questions] == right
+    of = InstancePrice.of.fget
+    assert of is not None
+    monkeypatch.setattr(InstancePrice, "of", property(lambda price: careless(of(price))))
+    assert [asked(PriceBook(*held), region, 0, option) for region, option in questions] != right
+
+
 @given(sources)
 def test_the_digest_is_that_of_what_counts(held: tuple[list[InstancePrice], ...]) -> None:
     book, again = PriceBook(*held), PriceBook(*(list(source) for source in held))
@@ -155,6 +177,8 @@ def test_other_prices_are_taken_only_where_they_are_one_number_of_a_day() -> Non
         ("trn2.48xlarge", 35_760_800, "2026-05-21"),
         ("trn2.48xlarge", 35_760_800, "2026-10-08"),
     ]
+    unclear = OTHERS.splitlines()[0] + "\ntrn1.2xlarge,gift,0.1,,2026-10-08,somebody\n"
+    assert shipped_prices(INSTANCES.splitlines()[0], unclear) == []
     book = PriceBook(shipped=shipped_prices(INSTANCES, OTHERS))
     block = book.instance_price("trn2.48xlarge", "us-east-2", "capacity-block", NOW_NS)
     assert block is not None
