@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check lint lock e2e clients bench soak crash
+.PHONY: help demo test check lint lock e2e clients focus bench soak crash
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -38,6 +38,9 @@ clients: $(VENV)/.dev ## Client libraries, Python and JavaScript, before the gat
 	$(BIN)/python -m tests.clients.environment
 	WEIGHBRIDGE_DRIVER=plain $(BIN)/python -m pytest -q -m clients tests/clients
 	$(BIN)/python -m pytest -q -m clients tests/clients
+
+focus: $(VENV)/.dev ## Both FOCUS files before the public validator (900 MB, the first time half a minute more)
+	$(BIN)/python -m tests.focus $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.runtime ## CPU time and latency beside nginx, HAProxy, Envoy and other gateways (two cores, 15 minutes)
 	$(BIN)/python -m tests.bench.install

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from metering.close_manifest import Manifest, MonthState, month_hours, month_of, parse_hour
+from metering.close_manifest import Manifest, Month, MonthState, month_hours, month_of, parse_hour
 from metering.closes import Closes
 from metering.export_parts import Correction, ExportRow, Part
 from metering.units import NS_PER_HOUR
@@ -30,24 +30,44 @@ class Selection(NamedTuple):
         return tuple(sorted({one for part in self.parts for one in part.manifest.unpriced}))
 
 
-def select(closes: Closes, period: range, *, running: bool = False) -> Selection:
+def select(closes: Closes, period: range, *, running: bool = False, as_of_ns: int | None = None) -> Selection:
     """What an export of these hours is made of. running: with the looks into hours that are not closed.
 
+    as_of_ns: as if it were this moment (wall clock), so that pages of one answer agree; then without looks.
     Raises ArchiveError.
     """
+    assert not (running and as_of_ns is not None)
     charges: dict[int, Manifest] = {}
-    for month in _months(period):
-        state = closes.month(month)
-        hours = month_hours(month)
-        within = range(max(hours.start, period.start), min(hours.stop, period.stop))
-        if state.state is MonthState.CLOSED:
-            found = [one for one in closes.of_month(state) if one.hour in within]
+    for month in sorted({month_of(hour) for hour in period}):
+        of_month = month_hours(month)
+        within = range(max(of_month.start, period.start), min(of_month.stop, period.stop))
+        closed = _closed(closes, month, as_of_ns)
+        if closed is not None:
+            found = [one for one in closes.of_month(closed) if one.hour in within]
         else:
-            found = closes.hours(within, running=running)
+            found = _made_by(closes, closes.hours(within, running=running), as_of_ns)
         charges |= {one.hour: one for one in found}
     parts = [Part(charges[hour]) for hour in sorted(charges)]
-    parts += sorted(_corrections(closes, period), key=_order)
+    parts += sorted(_corrections(closes, period, as_of_ns), key=_order)
     return Selection(period, tuple(parts), tuple(hour for hour in period if hour not in charges))
+
+
+def _closed(closes: Closes, month: str, as_of_ns: int | None) -> Month | None:
+    """The state with which a month was closed; None: it is not, or was not then."""
+    state = closes.month(month)
+    is_then = as_of_ns is None or state.at_ns <= as_of_ns
+    return state if state.state is MonthState.CLOSED and is_then else None
+
+
+def _made_by(closes: Closes, newest: list[Manifest], as_of_ns: int | None) -> list[Manifest]:
+    """Of each hour the newest revision that was made by then."""
+    if as_of_ns is None:
+        return newest
+    found = []
+    for one in newest:
+        then = [one] if one.closed_ns <= as_of_ns else closes.revisions(one.hour)
+        found += [each for each in then if each.closed_ns <= as_of_ns][-1:]
+    return found
 
 
 def rows(closes: Closes, parts: tuple[Part, ...]) -> Iterator[ExportRow]:
@@ -58,11 +78,11 @@ def rows(closes: Closes, parts: tuple[Part, ...]) -> Iterator[ExportRow]:
             yield ExportRow(row, part)
 
 
-def _corrections(closes: Closes, period: range) -> Iterator[Part]:
+def _corrections(closes: Closes, period: range, as_of_ns: int | None) -> Iterator[Part]:
     closed_with: dict[int, int] = {}
     for month in closes.months():
-        state = closes.month(month)
-        if state.state is MonthState.CLOSED:
+        state = _closed(closes, month, as_of_ns)
+        if state is not None:
             kept = {parse_hour(text): one.revision for text, one in state.hours.items()}
             closed_with |= {hour: kept.get(hour, 0) for hour in month_hours(month)}
     if not closed_with:
@@ -72,6 +92,8 @@ def _corrections(closes: Closes, period: range) -> Iterator[Part]:
             continue
         before: Manifest | None = None
         for one in closes.revisions(hour):
+            if as_of_ns is not None and one.closed_ns > as_of_ns:
+                break
             if one.revision > closed_with[hour] and one.closed_ns // NS_PER_HOUR in period:
                 if before is not None:
                     yield Part(before, Correction.REVERSAL, one.closed_ns)
@@ -81,7 +103,3 @@ def _corrections(closes: Closes, period: range) -> Iterator[Part]:
 
 def _order(part: Part) -> tuple[int, int, int]:
     return part.made_ns, part.manifest.hour, part.manifest.revision
-
-
-def _months(period: range) -> list[str]:
-    return sorted({month_of(hour) for hour in period})

@@ -105,6 +105,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.close_months",
     "metering.close_row",
     "metering.control",
+    "metering.cursor",
     "metering.epochs",
     "metering.events",
     "metering.export_manifest",
