@@ -175,7 +175,7 @@ ODD = (
 
 
 def test_br_009_chunks_without_choices_pass_and_are_no_first_token(stage: Stage) -> None:
-    wait_s = 0.3
+    wait_s = 0.8
     end = (content("hello"), FINISH, USAGE, DONE)
     stage.b1.default = pieces(
         [opening(ROLE, *ODD), b"".join(map(framed, end)) + b"0\r\n\r\n"], every_s=wait_s

@@ -12,6 +12,7 @@ from tests.support.stage import (
     COMPLETION_PUSD,
     DONE,
     FINISH,
+    LATE_S,
     PAIR,
     PROMPT_PUSD,
     REPORTED,
@@ -38,7 +39,7 @@ from tests.support.stage import (
 pytestmark = pytest.mark.integration
 
 TOKEN = content("tok ")
-WITHIN_S = 1.0
+WITHIN_S = 1.0 + LATE_S
 """How soon a backend must see that its client has gone."""
 LEAVE = {"closed": Opened.leave, "reset": Opened.reset}
 
@@ -61,7 +62,7 @@ def test_br_014_a_client_that_leaves_pays_for_what_was_produced(stage: Stage, le
         call_id = opened.headers["x-weighbridge-call-id"]
         left_s = time.monotonic()
         leave(opened)
-    record = stage.record(call_id, within_s=2.0)
+    record = stage.record(call_id)
     assert backend.wait_closed() - left_s < WITHIN_S
     check_counted(record, at_least=10, at_most=backend.sent)
     assert record["status"] == 200
@@ -73,7 +74,7 @@ def test_br_014_a_running_usage_is_better_than_a_count(stage: Stage) -> None:
     with stage.open(RS) as opened:
         opened.read_until(b"bcd")
         call_id = opened.headers["x-weighbridge-call-id"]
-    usage = stage.record(call_id, within_s=2.0)["usage"]
+    usage = stage.record(call_id)["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (10, 4)
 
 
@@ -82,7 +83,7 @@ def test_br_014_events_are_counted_also_where_many_come_in_one_read(stage: Stage
     with stage.open(RS) as opened:
         opened.read_count(TOKEN, 307)
         call_id = opened.headers["x-weighbridge-call-id"]
-    check_counted(stage.record(call_id, within_s=2.0), at_least=307, at_most=307)
+    check_counted(stage.record(call_id), at_least=307, at_most=307)
 
 
 @pytest.mark.parametrize("leave", LEAVE.values(), ids=LEAVE)
@@ -92,13 +93,13 @@ def test_br_014_a_client_that_leaves_during_the_prefill_has_no_completion(
 ) -> None:
     backend = stage.b1.default = Endless(first)
     with stage.open(RS, x_request_id=f"prefill-{len(first)}-{leave.__name__}") as opened:
-        assert backend.begun.wait(5)
+        assert backend.begun.wait(10)
         if first == opening(ROLE):
             opened.read_until(ROLE)
         left_s = time.monotonic()
         leave(opened)
     assert backend.wait_closed() - left_s < WITHIN_S
-    record = stage.record_of(f"prefill-{len(first)}-{leave.__name__}", within_s=2.0)
+    record = stage.record_of(f"prefill-{len(first)}-{leave.__name__}")
     assert record["outcome"] == "client_gone"
     assert record["usage"]["source"] in ("counted", "estimated")
     assert record["usage"]["prompt_tokens"] >= 1
@@ -131,7 +132,7 @@ def test_br_015_the_wait_for_the_usage_is_bounded(stage: Stage) -> None:
         call_id = opened.headers["x-weighbridge-call-id"]
         left_s = time.monotonic()
     check_counted(stage.record(call_id), at_least=5, at_most=5)
-    assert backend.wait_closed() - left_s < 1.5
+    assert backend.wait_closed() - left_s < 1.0 + LATE_S
 
 
 def test_br_015_tokens_after_the_finish_do_not_prolong_it(stage: Stage) -> None:
@@ -141,7 +142,7 @@ def test_br_015_tokens_after_the_finish_do_not_prolong_it(stage: Stage) -> None:
         call_id = opened.headers["x-weighbridge-call-id"]
         left_s = time.monotonic()
     check_counted(stage.record(call_id), at_least=1, at_most=1)
-    assert backend.wait_closed() - left_s < 1.5
+    assert backend.wait_closed() - left_s < 1.0 + LATE_S
 
 
 def test_br_017_a_backend_stops_when_its_client_has_gone(stage: Stage) -> None:
@@ -176,7 +177,7 @@ def test_br_018_a_call_that_is_not_streamed_is_stopped_too(stage: Stage) -> None
         backend = Endless(b"")
         stage.b1.script.append(backend)
         with stage.open(R, x_request_id=f"gone-{number}") as opened:
-            assert backend.begun.wait(5)
+            assert backend.begun.wait(10)
             left_s = time.monotonic()
             opened.leave()
         assert backend.wait_closed() - left_s < WITHIN_S
@@ -197,7 +198,7 @@ def test_br_018_a_call_that_is_not_streamed_is_stopped_too(stage: Stage) -> None
 def test_br_018_half_of_an_answer_is_not_waited_for(stage: Stage) -> None:
     backend = stage.b1.default = Endless(SIZED[:-20])
     with stage.open(R, x_request_id="half") as opened:
-        assert backend.begun.wait(5)
+        assert backend.begun.wait(10)
         left_s = time.monotonic()
         opened.leave()
     assert backend.wait_closed() - left_s < WITHIN_S
@@ -210,10 +211,10 @@ def test_br_020_clients_that_leave_take_no_connection_with_them(stage: Stage) ->
             backend = Endless(b"" if number % 3 == 2 else opening(ROLE, TOKEN))
             stage.b1.script.append(backend)
             with stage.open(RS) as opened:
-                assert backend.begun.wait(5)
+                assert backend.begun.wait(10)
                 if number % 3 != 2:
                     opened.read_until(TOKEN)
-            assert backend.closed.wait(5)
+            assert backend.closed.wait(10)
 
     rounds(60)  # what is made once, is made
     before = stage.rss_bytes()
@@ -221,7 +222,7 @@ def test_br_020_clients_that_leave_take_no_connection_with_them(stage: Stage) ->
     assert stage.rss_bytes() - before < 5_000_000
     began_s = time.monotonic()
     assert stage.post(R).status == 200
-    assert time.monotonic() - began_s < 1
+    assert time.monotonic() - began_s < WITHIN_S
     assert stage.b1.open_connections <= SLOTS + 1  # and one for the probes
 
 

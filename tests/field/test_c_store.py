@@ -16,13 +16,13 @@ from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
 from tests.support import stores
 from tests.support.gateway import eventually
-from tests.support.stage import REPORTED, R, Stage, billed
+from tests.support.stage import LATE_S, REPORTED, R, Stage, billed
 from tests.support.valkey import Valkey
 
 pytestmark = pytest.mark.integration
 
 CALLS = 12
-SERVED_S = 1.0
+SERVED_S = 1.0 + LATE_S
 LEVEL_S = 45.0
 
 

@@ -19,6 +19,7 @@ from tests.support.stage import (
     COMPLETION_PUSD,
     DONE,
     FINISH,
+    LATE_S,
     PAIR,
     PROMPT_PUSD,
     REPORTED,
@@ -239,9 +240,9 @@ def test_br_040_pings_do_not_keep_a_dead_stream(stage: Stage, ask: dict, ping: b
         ended_s = time.monotonic()
         assert opened.complete
         call_id = opened.headers["x-weighbridge-call-id"]
-    assert 1.0 <= ended_s - said_s + 0.05 < 2.0
+    assert 1.0 <= ended_s - said_s + 0.05 < 1.0 + LATE_S
     assert sse.chunks(body)[-1]["error"]["code"] == "timeout"
-    assert backend.wait_closed() - said_s < 2.0
+    assert backend.wait_closed() - said_s < 1.0 + LATE_S
     assert stage.in_flight("b1") == 0
     record = stage.record(call_id)
     assert (record["outcome"], record["error_code"], record["status"]) == ("timed_out", "timeout", 200)
@@ -256,7 +257,7 @@ def test_br_040_nor_one_that_has_not_begun(stage: Stage, first: bytes) -> None:
     backend = stage.b1.default = Endless(first, framed(b": ping\n\n"), every_s=0.1)
     began_s = time.monotonic()
     reply = stage.post(RS)
-    assert 1.0 <= time.monotonic() - began_s < 2.0
+    assert 1.0 <= time.monotonic() - began_s < 1.0 + LATE_S
     assert (reply.status, reply.error["code"]) == (504, "timeout")
     backend.wait_closed()
     assert stage.record(reply.call_id)["cost_pusd"] == 0
@@ -398,9 +399,9 @@ def test_br_046_nothing_follows_done(stage: Stage, one_read: bool) -> None:
     backend = stage.b1.default = Endless(first, b"".join(map(framed, late)), times=0 if one_read else 3000)
     began_s = time.monotonic()
     reply = stage.post(RSU)
-    assert time.monotonic() - began_s < 1.0 + 0.3
+    assert time.monotonic() - began_s < 1.0 + LATE_S
     assert (reply.status, reply.body, reply.complete) == (200, STREAM, True)
-    assert backend.wait_closed() - began_s < 1.3
+    assert backend.wait_closed() - began_s < 1.0 + LATE_S
     assert stage.in_flight("b1") == 0
     record = stage.record(reply.call_id)
     assert billed(record) == REPORTED
@@ -425,7 +426,7 @@ class Handed:
         for part in self._parts:
             self.written_s.append(time.monotonic())
             writer.write(part)
-            await asyncio.to_thread(self.seen.acquire, timeout=5)
+            await asyncio.to_thread(self.seen.acquire, timeout=10)
         writer.write(self._end)
 
 

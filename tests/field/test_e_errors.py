@@ -15,6 +15,7 @@ from tests.support.stage import (
     ANSWER,
     DONE,
     FINISH,
+    LATE_S,
     PAIR,
     REPORTED,
     ROLE,
@@ -257,7 +258,7 @@ def test_br_054_a_busy_backend_is_left_alone_until_then(stage: Stage, busy: Scri
     assert stage.refused("again")["status"] == 429
     assert len(busy.asked) == 2
     while (reply := stage.post(ask)).status != 200:
-        assert time.monotonic() - began_s < 5
+        assert time.monotonic() - began_s < 10
     assert time.monotonic() - began_s > 0.9
     assert stage.record(reply.call_id)["backend"] == f"busy-{2 * BUSY - 2}"
 
@@ -375,10 +376,10 @@ def test_br_058_a_backend_that_never_answers_is_left(stage: Stage, ask: dict) ->
     hung = stage.b1.default = Endless(b"")
     began_s = time.monotonic()
     reply = stage.post(ask)
-    assert 1.0 <= time.monotonic() - began_s < 1.5
+    assert 1.0 <= time.monotonic() - began_s < 1.0 + LATE_S
     record = check_failed(stage, reply, status=504, code="timeout")
     assert record["outcome"] == "timed_out"
-    hung.wait_closed(1.0)
+    hung.wait_closed()
     assert stage.in_flight("b1") == 0
 
 
@@ -388,9 +389,9 @@ def test_br_058_another_backend_takes_the_call(stage: Stage, ask: dict) -> None:
     stage.b2.default = SIZED if ask is R else stream(*STANDARD)
     began_s = time.monotonic()
     reply = stage.post(ask | PAIR)
-    assert time.monotonic() - began_s < 1.5
+    assert time.monotonic() - began_s < 1.0 + LATE_S
     assert reply.status == 200
-    hung.wait_closed(1.0)
+    hung.wait_closed()
     record = stage.record(reply.call_id)
     assert billed(record) == REPORTED
     assert [attempt["outcome"] for attempt in record["attempts"]] == ["timed_out", "completed"]
@@ -401,7 +402,7 @@ def test_br_058_one_that_stops_in_its_answer_is_left_too(stage: Stage) -> None:
     stage.b2.default = SIZED
     reply = stage.post(R | PAIR)
     assert (reply.status, json.loads(reply.body)) == (200, ANSWER)
-    hung.wait_closed(1.0)
+    hung.wait_closed()
 
 
 # -- BR-060

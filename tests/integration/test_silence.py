@@ -14,6 +14,7 @@ from tests.integration.test_drivers import Wire
 from tests.integration.test_faces import ASK, ASK_STREAM, CHAT, DONE, FINISH, HELLO, ROLE, STREAM
 from tests.support.gateway import Gateway, eventually, running
 from tests.support.rawbackend import Asked, Scripted, sized
+from tests.support.stage import LATE_S
 
 pytestmark = pytest.mark.integration
 
@@ -131,7 +132,7 @@ def test_a_client_that_leaves_during_the_comments_stops_the_backend(
         with Wire(gateway) as wire:
             wire.sock.sendall(wire.ask(ASK_STREAM))
             wire.until(COMMENT)
-        eventually(lambda: silent.closed == 1, within_s=1)
+        eventually(lambda: silent.closed == 1)
         record = the_record(gateway)
         assert (record["outcome"], record["usage"]["source"]) == ("client_gone", "estimated")
         silent.let()
@@ -185,7 +186,7 @@ def test_br_058_a_backend_that_takes_a_call_and_never_answers(
         began = time.monotonic()
         answer = gateway.post("/v1/chat/completions", ASK)
         body, took_s = answer.read(), time.monotonic() - began
-        assert 0.9 <= took_s <= 1.6
+        assert 0.9 <= took_s < 1.0 + LATE_S
         record = the_record(gateway)
         if others:
             assert (answer.status, body) == (200, CHAT)
@@ -193,4 +194,4 @@ def test_br_058_a_backend_that_takes_a_call_and_never_answers(
         else:
             assert (answer.status, json.loads(body)["error"]["code"]) == (504, "timeout")
             assert (record["outcome"], record["cost_pusd"]) == ("timed_out", 0)
-        eventually(lambda: silent.closed == 1, within_s=1)
+        eventually(lambda: silent.closed == 1)
