@@ -178,9 +178,9 @@ def test_a_form_may_come_in_chunks_cut_anywhere(fleet: Fleet) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", fleet.gateway.port, timeout=10)
     headers = {"authorization": f"Bearer {fleet.gateway.keys['acme']}", "content-type": TYPE}
     pieces = [body[at : at + 7] for at in range(0, len(body), 7)]
-    connection.request("POST", TRANSCRIPTIONS, body=iter(pieces), headers=headers, encode_chunked=True)
-    assert connection.getresponse().read() == ANSWER
-    connection.close()
+    with contextlib.closing(connection):
+        connection.request("POST", TRANSCRIPTIONS, body=iter(pieces), headers=headers, encode_chunked=True)
+        assert connection.getresponse().read() == ANSWER
     assert fleet.backend.asked[0].body == form(FILE, ("model", SERVED.encode()))
 
 
@@ -217,9 +217,9 @@ def test_a_chunked_form_over_the_bound_is_refused(fleet: Fleet) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", fleet.gateway.port, timeout=10)
     headers = {"authorization": f"Bearer {fleet.gateway.keys['acme']}", "content-type": TYPE}
     pieces = iter([form(MODEL)[:-10], *[bytes(65_536)] * 16])
-    connection.request("POST", TRANSCRIPTIONS, body=pieces, headers=headers, encode_chunked=True)
-    assert connection.getresponse().status == 413
-    connection.close()
+    with contextlib.closing(connection):
+        connection.request("POST", TRANSCRIPTIONS, body=pieces, headers=headers, encode_chunked=True)
+        assert connection.getresponse().status == 413
     assert fleet.backend.asked == []
 
 

@@ -4,6 +4,7 @@ Real sockets: a gateway process before two raw backends in the first tier and a 
 """
 
 import asyncio
+import contextlib
 import http.client
 import json
 import pathlib
@@ -349,17 +350,15 @@ def test_requests_at_fault_reach_no_backend(
 
 @pytest.mark.parametrize("header", [None, "Bearer wb-wrong", "Basic abc", "Bearer"])
 def test_without_a_known_key_nothing_is_shown(fleet: Fleet, header: str | None) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", fleet.gateway.port)
-    for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/metrics")):
-        connection.request(
-            method, path, body=json.dumps(ASK), headers={"authorization": header} if header else {}
-        )
-        answer = connection.getresponse()
-        body = answer.read()
-        assert (answer.status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
-        assert answer.headers["www-authenticate"] == "Bearer"
-        assert b"wb-wrong" not in body
-    connection.close()
+    headers = {"authorization": header} if header else {}
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", fleet.gateway.port)) as connection:
+        for method, path in (("POST", "/v1/chat/completions"), ("GET", "/v1/models"), ("GET", "/metrics")):
+            connection.request(method, path, body=json.dumps(ASK), headers=headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            assert (answer.status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert b"wb-wrong" not in body
 
 
 def test_other_media_are_refused(fleet: Fleet) -> None:
@@ -382,14 +381,13 @@ def test_a_request_id_that_is_no_plain_one_is_replaced(fleet: Fleet) -> None:
 
 
 def test_a_list_of_models_has_a_request_id_as_every_answer_of_the_api(fleet: Fleet) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", fleet.gateway.port)
-    for path in ("/v1/models", "/v1/models/m1", "/v1/models/x"):
-        headers = {"authorization": f"Bearer {fleet.gateway.keys['acme']}", "x-request-id": "mine-1"}
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        answer.read()
-        assert answer.headers["x-request-id"] == "mine-1"
-    connection.close()
+    headers = {"authorization": f"Bearer {fleet.gateway.keys['acme']}", "x-request-id": "mine-1"}
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", fleet.gateway.port)) as connection:
+        for path in ("/v1/models", "/v1/models/m1", "/v1/models/x"):
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.headers["x-request-id"] == "mine-1"
 
 
 def test_pages(fleet: Fleet) -> None:

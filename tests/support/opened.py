@@ -1,5 +1,6 @@
 """An answer that is read piece by piece, and left when a test likes. A raw socket; imports nothing of the product."""
 
+import contextlib
 import json
 import socket
 import struct
@@ -27,7 +28,8 @@ class Opened:
         ]  # fmt: skip
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # an answer may be there to be read
+            self._socket.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
         self._raw = b""
 
     def __enter__(self) -> "Opened":
