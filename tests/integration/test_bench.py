@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 CORES = {0, 1}
 
 pytestmark = [
+    pytest.mark.timeout(300),
     pytest.mark.integration,
     pytest.mark.skipif(
         not hasattr(os, "sched_getaffinity") or not os.sched_getaffinity(0) >= CORES,
@@ -24,7 +25,7 @@ pytestmark = [
 def run(cache: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "BENCH_CACHE_DIR": str(cache), "BENCH_OUT_DIR": str(cache / "out")}
     return subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
     )
 
 
