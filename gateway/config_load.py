@@ -214,7 +214,7 @@ def listen(env: Mapping[str, str], flags: Flags) -> tuple[str, int]:
 
 def notes(config: Config) -> list[str]:
     """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them,
-    and rate cards that price nothing."""
+    and rate cards that price nothing, or nothing yet."""
     found = []
     imported: list[InstancePrice] = []
     try:
@@ -224,8 +224,10 @@ def notes(config: Config) -> list[str]:
     book = pricing_config.price_book(config.prices, imported, price_tables())
     prices = pricing_config.price_list(config, book)
     catalog = catalog_of(config.instance_types)
+    now_ns = time.time_ns()
     found += [
-        *pricing_config.unpriced(config, catalog, prices, time.time_ns()),
+        *pricing_config.unpriced(config, catalog, prices, now_ns),
+        *pricing_config.later_cards(config, now_ns),
         *pricing_config.idle_cards(config, catalog),
     ]
     return [f"note: {note}" for note in found]

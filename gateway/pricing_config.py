@@ -96,6 +96,19 @@ def idle_cards(config: Config, catalog: Catalog) -> Iterator[str]:
                 yield f"the rate card of {model.name} for {meant} prices nothing: no backend of it runs on that{near}"
 
 
+def later_cards(config: Config, at_ns: int) -> Iterator[str]:
+    """Rate cards that do not hold yet, where none of the same hardware does: a misspelt year prices nothing."""
+    for model in config.models:
+        first: dict[str, str] = {}
+        for card in model.rate_cards:
+            hardware = card.instance_type or card.family
+            assert hardware is not None
+            first[hardware] = min(card.date, first.get(hardware, card.date))
+        for hardware, date in first.items():
+            if parse_instant(date) > at_ns:
+                yield f"the rate card of {model.name} for {hardware} holds from {date} on; until then it prices nothing"
+
+
 def _card(model: str, entry: CardEntry) -> RateCard:
     hardware = entry.instance_type or entry.family
     assert hardware is not None

@@ -103,6 +103,18 @@ def test_a_card_for_hardware_that_no_backend_has_is_named() -> None:
     ]
 
 
+def test_a_card_that_holds_from_a_later_day_on_is_named() -> None:
+    config = configured(backend("a", "inf2.xlarge"), date="2026-11-29")
+    assert list(pricing_config.later_cards(config, NOW_NS)) == [
+        "the rate card of llama for inf2 holds from 2026-11-29 on; until then it prices nothing"
+    ]
+    (model,) = config.models
+    (card,) = model.rate_cards
+    earlier = msgspec.structs.replace(card, date="2026-11-28")
+    both = msgspec.structs.replace(model, rate_cards=(card, earlier))
+    assert list(pricing_config.later_cards(msgspec.structs.replace(config, models=(both,)), NOW_NS)) == []
+
+
 def test_each_backend_whose_calls_have_no_price_is_named_once_with_the_cure() -> None:
     config = configured(
         backend("carded", "inf2.xlarge"),
@@ -155,7 +167,7 @@ def test_weights_of_the_configuration_are_dated() -> None:
     model = msgspec.structs.replace(
         config.models[0], work_units=tuple(msgspec.convert(entry, WorkUnitsEntry) for entry in entries)
     )
-    table = pricing_config.work_units(msgspec.structs.replace(config, models=(model,)))
+    table = pricing_config.work_units([model])
     of_family = table.at("llama", "inf2.xlarge", "inf2", NOW_NS)
     assert (of_family.id, of_family.prompt, of_family.completion) == ("llama/inf2@2026-11-01", 1000, 4000)
     of_type = table.at("llama", "inf2.48xlarge", "inf2", NOW_NS)
