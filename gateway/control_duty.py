@@ -2,6 +2,7 @@
 
 import asyncio
 import pathlib
+import secrets
 import time
 from collections.abc import Mapping
 
@@ -20,6 +21,7 @@ from metering.bypass import Bypass
 from metering.control import Difference
 from metering.control_kept import DIRECTORY
 from metering.controller import Controller
+from metering.metered_elsewhere import Elsewhere, Statement, address_of
 from metering.store import Store
 from metering.units import NS_PER_HOUR, NS_PER_S
 
@@ -29,7 +31,17 @@ WHOLE_S = 3_600.0
 RECENT_HOURS = 48
 NAME = "clerk"
 _BACKENDS = "backends"
+_GATEWAY_BYTES = 8
 _HEAD_BYTES_MAX = 64 * 1024
+
+
+class _Kept(msgspec.Struct):
+    """What is known of the backends, kept over starts. gateway: a name for this state directory."""
+
+    gateway: str
+    beat: int = 0
+    bypasses: dict[str, Bypass] = {}
+    elsewhere: dict[str, Elsewhere] = {}
 
 
 class ControlDuty:
@@ -41,7 +53,7 @@ class ControlDuty:
         self._backends = config.backends
         self._keys = backend_keys(config)
         self._url = config.redis.url
-        self._bypasses = self._load()
+        self._kept = self._load()
         self._due_s = 0.0
         self._whole_due_s = 0.0
         self._from_hour = 0  # since the last look at all hours, those from here on were compared
@@ -61,13 +73,15 @@ class ControlDuty:
     async def _look(self) -> None:
         async with Store(self._url) as store:
             differences = control.sizes(await self._compare(store))
-        await self._look_past(self._controller.backends)
+            metered = self._controller.backends
+            await self._exchange(store, metered)
+        await self._look_past(metered)
         gauges = [
             Gauge(name=board.DIFFERENCE, labels=pair_and_unit, value=size)
             for pair_and_unit, size in differences.items()
         ]
         gauges.append(Gauge(name=board.TIMESTAMP, value=time.time_ns() // NS_PER_S))
-        for backend, bypass in self._bypasses.items():
+        for backend, bypass in self._kept.bypasses.items():
             if (unmetered := bypass.unmetered) is not None:
                 gauges.append(Gauge(name=board.UNMETERED, labels=(backend,), value=unmetered))
         board.show(self._state_dir / "pages", NAME, gauges)
@@ -81,13 +95,32 @@ class ControlDuty:
         self._older = [one for one in differences if 0 < one.hour < self._from_hour]
         return differences
 
+    async def _exchange(self, store: Store, metered: Mapping[str, int]) -> None:
+        """State what our records have of each backend, and take in what other gateways state of it."""
+        kept = self._kept
+        kept.beat += 1
+        ours = [
+            Statement(kept.gateway, one.name, address_of(one.url), kept.beat, metered.get(one.name, 0))
+            for one in self._backends
+        ]
+        others = [one for one in await store.metered() if one.gateway != kept.gateway]
+        gone: list[str] = []
+        for own in ours:
+            same = [one for one in others if one.backend == own.backend or one.address == own.address]
+            gone += kept.elsewhere.setdefault(own.backend, Elsewhere()).take(same)
+        await store.state_metered(ours, gone)
+
     async def _look_past(self, metered: Mapping[str, int]) -> None:
         """Ask each backend for its own counters. metered: by our records, as of a moment before."""
         for backend in self._backends:
             counters = await self._counters(backend)
             if counters is not None:
-                bypass = self._bypasses.setdefault(backend.name, Bypass())
-                bypass.look(counters.prompt + counters.completion, metered.get(backend.name, 0))
+                bypass = self._kept.bypasses.setdefault(backend.name, Bypass())
+                elsewhere = self._kept.elsewhere.get(backend.name, Elsewhere())
+                if elsewhere.is_silent:
+                    bypass.forgive()
+                total = metered.get(backend.name, 0) + elsewhere.tokens
+                bypass.look(counters.prompt + counters.completion, total)
         self._save()
 
     async def _counters(self, backend: Backend) -> token_counters.TokenCounters | None:
@@ -107,16 +140,18 @@ class ControlDuty:
             await upstream.close()
         return token_counters.read(answer.body) if answer.status == 200 else None
 
-    def _load(self) -> dict[str, Bypass]:
+    def _load(self) -> _Kept:
         names = {backend.name for backend in self._backends}
         try:
             data = (self._state_dir / DIRECTORY / _BACKENDS).read_bytes()
-            found = msgspec.json.decode(data, type=dict[str, Bypass])
+            found = msgspec.json.decode(data, type=_Kept)
         except (FileNotFoundError, msgspec.MsgspecError):  # then it begins with the next look
-            return {}
-        return {name: bypass for name, bypass in found.items() if name in names}
+            return _Kept(gateway=secrets.token_hex(_GATEWAY_BYTES))
+        found.bypasses = {name: one for name, one in found.bypasses.items() if name in names}
+        found.elsewhere = {name: one for name, one in found.elsewhere.items() if name in names}
+        return found
 
     def _save(self) -> None:
         path = self._state_dir / DIRECTORY / _BACKENDS
         path.parent.mkdir(exist_ok=True)
-        files.put(path, msgspec.json.encode(self._bypasses))
+        files.put(path, msgspec.json.encode(self._kept))

@@ -35,10 +35,16 @@ class Bypass(msgspec.Struct):
         """Tokens that the backend made and no record has; None before the first look."""
         return self.gone + min(self.looks) if self.looks else None
 
+    def forgive(self) -> None:
+        """What the backend has made since the last looks may have been metered where we can't see it."""
+        self.gone = self.unmetered or 0
+        self.base, self.looks = None, []
+
     def look(self, counter: int, metered: int) -> None:
         """Take in the backend's tokens since its start, and those of all records of calls that it served.
 
-        metered: read before `counter` was, so that a call that ends in between is not missing there.
+        metered: read before `counter` was, so that a call that ends in between is not missing there. What other
+        gateways have metered of it (metering/metered_elsewhere.py) is a part of that.
         """
         if self.base is not None and counter < self.counter:  # it was started again
             self.gone += min(self.looks)

@@ -3,6 +3,7 @@
     wb:1:epoch                      text  this life of the store
     wb:1:writers                    hash  writer → what is known of it (JSON)
     wb:1:anchors                    hash  writer → its journal's newest signed note
+    wb:1:backends                   hash  gateway|backend|address → what it has metered of that server
     wb:1:{<tenant>}:m               hash  writer → mark (`seq:leaf`)
     wb:1:{<tenant>}:meta            hash  epoch, ready, floor
     wb:1:{<tenant>}:h:<yyyymmddhh>  hash  project|model|family|unit → integer
@@ -20,7 +21,7 @@ import types
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from metering import epochs
+from metering import epochs, metered_elsewhere
 from metering.epochs import NO_EPOCH, Meta, Writer
 from metering.ledger import (
     START,
@@ -40,6 +41,7 @@ from metering.ledger import (
     hour_number,
     hour_text,
 )
+from metering.metered_elsewhere import Statement
 from metering.servers import Command, ErrorReply, open_servers
 from metering.servers import StoreUnavailable as StoreUnavailable
 
@@ -50,6 +52,7 @@ _PIPELINE_KEYS = 200
 _EPOCH_KEY = "wb:1:epoch"
 _REGISTER_KEY = "wb:1:writers"
 _ANCHORS_KEY = "wb:1:anchors"
+_BACKENDS_KEY = "wb:1:backends"
 _HOUR_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:h:([0-9]{10})")
 _MARKS_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:m")
 
@@ -186,6 +189,20 @@ class Store:
         if found:  # they share a slot. Sums that stayed behind their marks would be counted again
             _unwrap(await self._servers.ask([("DEL", *sorted(found))]))
         return len(found)
+
+    # What each gateway has metered of which server (metering/metered_elsewhere.py)
+
+    async def metered(self) -> list[Statement]:
+        """The statements of all gateways."""
+        (reply,) = _unwrap(await self._servers.ask([("HGETALL", _BACKENDS_KEY)]))
+        return metered_elsewhere.parse(reply)
+
+    async def state_metered(self, statements: Iterable[Statement], gone: Iterable[str] = ()) -> None:
+        """State ours; drop the fields of those that are gone."""
+        commands: list[Command] = [("HSET", _BACKENDS_KEY, one.field, one.value) for one in statements]
+        commands += [("HDEL", _BACKENDS_KEY, field) for field in gone]
+        if commands:
+            _unwrap(await self._servers.ask(commands))
 
     # Anchors (metering/anchors.py)
 

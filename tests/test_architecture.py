@@ -133,6 +133,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.ledger",
     "metering.manifest",
     "metering.merkle",
+    "metering.metered_elsewhere",
     "metering.notary",
     "metering.mirrored",
     "metering.notebook",

@@ -52,6 +52,7 @@ CASES = [  # alert, a series each minute, fires within an hour?
     ("WeighbridgeLedgerBehind", series("weighbridge_ledger_lag_records", "0x60"), False),
     ("WeighbridgeUnmeteredTokens", series(MADE, "0+100x60"), True),
     ("WeighbridgeUnmeteredTokens", series(MADE, "70000x60"), False),
+    ("WeighbridgeUnmeteredTokens", series(MADE, "0x35 30000x8 0 30000x20"), False),  # in flight
     ("WeighbridgeJournalFull", series("weighbridge_journal_full", "0x5 1x60"), True),
     ("WeighbridgeJournalFull", series("weighbridge_journal_full", "0x60"), False),
     ("WeighbridgeJournalSlow", series("weighbridge_journal_slow", "1x60"), True),

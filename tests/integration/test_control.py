@@ -24,6 +24,7 @@ from metering.bypass import LOOKS
 from metering.control import Difference
 from metering.controller import Controller
 from metering.ledger import hour_text
+from metering.metered_elsewhere import address_of
 from metering.store import Store
 from metering.units import NS_PER_HOUR
 from tests.support import simulator
@@ -225,6 +226,32 @@ def test_the_clerk_shows_it_and_what_passed_by(served: Served) -> None:
     seen = metrics(gateway)
     assert seen['weighbridge_backend_unmetered_tokens{backend="inf2-a"}'] == passed > 0
     assert seen['weighbridge_control_difference{pair="journal-ledger",unit="calls"}'] == 3
+
+
+def test_what_another_gateway_has_metered_is_no_bypass(served: Served) -> None:
+    gateway, backend = served
+    with_calls(gateway)
+    duty = ControlDuty(_resolved(config_load.load(gateway.config_file, {}), gateway))
+    duty.look()
+    before = backend.value("vllm:prompt_tokens_total") + backend.value("vllm:generation_tokens_total")
+    body = json.dumps(
+        {"model": "m1", "messages": [{"role": "user", "content": "by another"}], "max_tokens": 5}
+    )
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(backend.url + "/v1/chat/completions", body.encode(), headers)
+    urllib.request.urlopen(request, timeout=10).read()
+    after = backend.value("vllm:prompt_tokens_total") + backend.value("vllm:generation_tokens_total")
+    with Valkey(store_url(gateway)) as valkey:
+        (ours,) = [
+            field for field in valkey.ask("HKEYS", "wb:1:backends") if field.endswith(address_of(backend.url))
+        ]
+        assert ours.split("|")[1] == "inf2-a"
+        for beat in range(LOOKS):
+            stated = f"{beat}:{round(after - before)}"
+            valkey.ask("HSET", "wb:1:backends", f"g2|of-the-other|{address_of(backend.url)}", stated)
+            duty.look()
+    assert after > before
+    assert metrics(gateway)['weighbridge_backend_unmetered_tokens{backend="inf2-a"}'] == 0
 
 
 def test_a_difference_of_an_old_hour_stays_shown_while_only_the_newest_are_compared(served: Served) -> None:
