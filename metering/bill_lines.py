@@ -8,7 +8,7 @@ cell is empty, is None. Where an account has discounts the `net` columns hold wh
     DiscountedUsage           reservation effective cost
     SavingsPlanCoveredUsage   savings plan effective cost; SavingsPlanNegation: 0, it takes back the unblended cost
     RIFee                     unused upfront fee + unused recurring fee
-    SavingsPlanRecurringFee   total commitment − used commitment
+    SavingsPlanRecurringFee   (total commitment − used commitment) × what the fee is net of discounts
     SavingsPlanUpfrontFee     0, as the Fee of a reservation: the lines that use it have their part of it
     Fee of a capacity block   unblended cost, over the block's hours
     …Discount                 unblended cost (negative)
@@ -24,7 +24,7 @@ import re
 from typing import NamedTuple
 
 from metering.bill import HOURLY, MICRO_HOURS_PER_HOUR, Line, Meaning
-from metering.units import MICRO_USD_PER_USD, NS_PER_HOUR, NS_PER_S, PICO_USD_PER_USD
+from metering.units import MICRO_USD_PER_USD, NS_PER_HOUR, NS_PER_S, PICO_USD_PER_USD, div_half_up
 
 INSTANCE_USAGE = r"(?:^|-)(?:BoxUsage|SpotUsage|DedicatedUsage|HostBoxUsage)(?::|$)"
 """Usage types of an instance's hours; before the dash stands a code of the region."""
@@ -44,6 +44,7 @@ _DISCOUNTS = frozenset(
     {"BundledDiscount", "Discount", "EdpDiscount", "PrivateRateDiscount", "RiVolumeDiscount", "SppDiscount"}
 )
 _HOUR_UNITS = frozenset({"hours", "hour", "hrs", "hr"})
+_IS_ZERO = re.compile(r"[-+]?0*\.?0*(?:[eE].*)?")
 _EXACT = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
 _INSTANCE_USAGE = re.compile(INSTANCE_USAGE)
 _RESERVED_USAGE = re.compile(RESERVED_USAGE)
@@ -80,6 +81,10 @@ class CurRow(NamedTuple):
     plan_cost: str | None
     plan_total: str | None
     plan_used: str | None
+    plan_recurring: str | None
+    plan_upfront: str | None
+    plan_net_recurring: str | None
+    plan_net_upfront: str | None
     capacity: str | None
 
 
@@ -111,6 +116,10 @@ CUR_COLUMNS: dict[str, tuple[str, ...]] = {
     "plan_cost": ("savings_plan_net_savings_plan_effective_cost", "savings_plan_savings_plan_effective_cost"),
     "plan_total": ("savings_plan_total_commitment_to_date",),
     "plan_used": ("savings_plan_used_commitment",),
+    "plan_recurring": ("savings_plan_recurring_commitment_for_billing_period",),
+    "plan_upfront": ("savings_plan_amortized_upfront_commitment_for_billing_period",),
+    "plan_net_recurring": ("savings_plan_net_recurring_commitment_for_billing_period",),
+    "plan_net_upfront": ("savings_plan_net_amortized_upfront_commitment_for_billing_period",),
     "capacity": ("capacity_reservation_capacity_reservation_arn",),
 }
 """Field → the columns that may hold it; the first that is not empty counts."""
@@ -315,9 +324,19 @@ def _cur_cost(row: CurRow, meaning: Meaning, where: str) -> int:
                 row.unused_recurring, recurring, where
             )
         case "SavingsPlanRecurringFee":
-            total = _needed(row.plan_total, "savings_plan_total_commitment_to_date", where)
-            return total - _needed(row.plan_used, "savings_plan_used_commitment", where)
+            return _unused_plan(row, where)
     return _pusd(row.cost, where)
+
+
+def _unused_plan(row: CurRow, where: str) -> int:
+    """What of a plan's commitment was not used; with the account's discount on it, where it has one."""
+    total = _needed(row.plan_total, "savings_plan_total_commitment_to_date", where)
+    unused = total - _needed(row.plan_used, "savings_plan_used_commitment", where)
+    if row.plan_net_recurring is None and row.plan_net_upfront is None:
+        return unused
+    gross = _pusd(row.plan_recurring, where) + _pusd(row.plan_upfront, where)
+    net = _pusd(row.plan_net_recurring, where) + _pusd(row.plan_net_upfront, where)
+    return div_half_up(unused * net, gross) if unused > 0 and net >= 0 and gross > 0 else unused
 
 
 def _focus_meaning(row: FocusRow) -> Meaning:
@@ -327,8 +346,10 @@ def _focus_meaning(row: FocusRow) -> Meaning:
             return _focus_use(row)
         case "Purchase" if block:
             return Meaning.CAPACITY_BLOCK
+        case "Purchase" if row.commitment:  # what it costs beyond its use was not used
+            return Meaning.AMORTISED if not row.cost or _IS_ZERO.fullmatch(row.cost) else Meaning.UNUSED
         case "Purchase":
-            return Meaning.AMORTISED if row.commitment else Meaning.FEE
+            return Meaning.FEE
         case "Credit":
             return Meaning.CREDIT
         case "Adjustment":

@@ -27,7 +27,7 @@ from metering.allocation import (
     split,
 )
 from metering.close_manifest import PoolTime
-from metering.close_row import CloseRow, RowKey, RowKind
+from metering.close_row import CloseRow, RowKind
 from metering.hour_facts import Busy, Piece, Ready, Used
 from metering.hours import PaidHour, Stay
 from metering.intervals import Interval
@@ -102,14 +102,13 @@ def close(
 
 def at_cost(rows: Sequence[CloseRow], pusd: int) -> list[CloseRow]:
     """Rows of an instance's hour at what it cost by its bill; what is shared of the rest follows."""
-    own: dict[RowKey, int] = {row.key: row.micro_hours for row in rows}
-    shared = {row.key: row.micro_hours + row.shared_micro_hours for row in rows}
+    keys = [row.key for row in rows]
+    own = {key: row.micro_hours for key, row in zip(keys, rows, strict=True)}
+    shared = {key: row.micro_hours + row.shared_micro_hours for key, row in zip(keys, rows, strict=True)}
     parts, after = split(pusd, own), split(pusd, shared)
     return [
-        msgspec.structs.replace(
-            row, allocated_pusd=parts[row.key], shared_pusd=after[row.key] - parts[row.key]
-        )
-        for row in rows
+        msgspec.structs.replace(row, allocated_pusd=parts[key], shared_pusd=after[key] - parts[key])
+        for key, row in zip(keys, rows, strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering.allocation import split
+from metering import close_hour
 from metering.bill import MICRO_HOURS_PER_HOUR, NOT_ALLOCATED, Bill, Charge, Meaning, Reserved, Tally
 from metering.close_row import CloseRow, RowKind
 
@@ -247,18 +247,9 @@ class Reconciling:
 
 def _paid(rows: Sequence[CloseRow], charge: Charge) -> list[CloseRow]:
     """Rows of an instance's hour at its cost on the bill. What is shared of the rest follows it."""
-    keys = [row.key for row in rows]
-    own = {key: row.micro_hours for key, row in zip(keys, rows, strict=True)}
-    shared = {key: row.micro_hours + row.shared_micro_hours for key, row in zip(keys, rows, strict=True)}
-    parts, after = split(charge.pusd, own), split(charge.pusd, shared)
     return [
-        msgspec.structs.replace(
-            row,
-            allocated_pusd=parts[key],
-            shared_pusd=after[key] - parts[key],
-            purchase_option=charge.purchase_option,
-        )
-        for key, row in zip(keys, rows, strict=True)
+        msgspec.structs.replace(row, purchase_option=charge.purchase_option)
+        for row in close_hour.at_cost(rows, charge.pusd)
     ]
 
 

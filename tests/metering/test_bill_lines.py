@@ -48,6 +48,12 @@ def focus(**cells: str | None) -> Line:
         ({"line_type": "SavingsPlanUpfrontFee", "plan": PLAN}, Meaning.AMORTISED, "0"),
         ({"line_type": "SavingsPlanRecurringFee", "plan": PLAN, "plan_total": "10", "plan_used": "9.75"},
          Meaning.UNUSED, "0.25"),
+        ({"line_type": "SavingsPlanRecurringFee", "plan_total": "10", "plan_used": "6", "plan_recurring": "30",
+          "plan_upfront": "10", "plan_net_recurring": "29", "plan_net_upfront": "9"}, Meaning.UNUSED, "3.8"),
+        ({"line_type": "SavingsPlanRecurringFee", "plan_total": "10", "plan_used": "6", "plan_recurring": "0",
+          "plan_net_recurring": "0"}, Meaning.UNUSED, "4"),
+        ({"line_type": "SavingsPlanRecurringFee", "plan_total": "10", "plan_used": "6", "plan_upfront": "10",
+          "plan_net_upfront": "5"}, Meaning.UNUSED, "2"),
         ({"line_type": "RIFee", "reservation": RI, "unused_upfront": "1.5", "unused_recurring": "0.25"},
          Meaning.UNUSED, "1.75"),
         ({"line_type": "Fee", "reservation": RI}, Meaning.AMORTISED, "0"),
@@ -86,7 +92,7 @@ def test_line_items_of_cur(cells: dict[str, str | None], meaning: Meaning, cost:
         ({"pricing": "Committed", "commitment_type": "Compute Savings Plan"}, Meaning.SAVINGS_PLAN),
         ({"commitment": RI, "commitment_status": "Unused"}, Meaning.UNUSED),
         ({"capacity": CR, "capacity_status": "Unused"}, Meaning.UNUSED),
-        ({"category": "Purchase", "commitment": RI}, Meaning.AMORTISED),
+        ({"category": "Purchase", "commitment": RI}, Meaning.UNUSED),
         ({"category": "Purchase", "usage_type": "CapacityBlock:trn1n.32xlarge"}, Meaning.CAPACITY_BLOCK),
         ({"category": "Purchase", "description": "EC2 Capacity Block"}, Meaning.CAPACITY_BLOCK),
         ({"category": "Purchase"}, Meaning.FEE),
@@ -100,6 +106,12 @@ def test_charges_of_focus(cells: dict[str, str | None], meaning: Meaning) -> Non
     line = focus(**cells)
     assert line.meaning is meaning
     assert line.effective_pusd == 3_500_000_000_000
+
+
+@pytest.mark.parametrize("cost", [None, "0", "0.0000000000", "-0.0", "0E-10", "0e0"])
+def test_a_purchase_that_its_use_pays_for_costs_nothing(cost: str | None) -> None:
+    line = focus(category="Purchase", commitment=RI, cost=cost)
+    assert (line.meaning, line.effective_pusd) == (Meaning.AMORTISED, 0)
 
 
 def test_fields_of_a_line() -> None:
