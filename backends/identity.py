@@ -35,24 +35,25 @@ def host(backend: Backend, model: ModelFacts, catalog: Catalog, probed: Probed) 
     an instance that the configuration does not give is all of it; a configured length wins.
     """
     known = catalog.get(backend.instance_type) if backend.instance_type else None
-    instances = _instances(backend, known)
+    shares = instances(backend, catalog)
     return Host(
         accelerator=known.accelerator if known else None,
         account=backend.account,
         az=backend.az,
         backend=backend.name,
-        cores=_cores(instances, known),
+        cores=_cores(shares, known),
         framework=probed.framework,
         framework_version=probed.framework_version,
         identity_source="config" if backend.instance_type else "unknown",
         instance_family=known_family(backend.instance_type, catalog) if backend.instance_type else None,
-        instances=instances,
+        instances=shares,
         logging_policy=model.logging_policy,
         max_model_len=backend.max_model_len or probed.max_model_len,
         model=model.id,
         neuron_version=backend.neuron_version,
         owner=model.owner,
         precision=backend.precision,
+        purchase_option=backend.purchase_option,
         region=backend.region,
         served_model=backend.model,
         simulated=probed.simulated,
@@ -68,9 +69,11 @@ def digest(facts: Host) -> str:
     return "sha256:" + hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
-def _instances(backend: Backend, known: InstanceType | None) -> tuple[Instance, ...]:
+def instances(backend: Backend, catalog: Catalog) -> tuple[Instance, ...]:
+    """What it has of which instance: all of it, if the configuration does not say; nothing, if that names none."""
     if backend.instance_type is None and backend.instance_id is None:
         return ()
+    known = catalog.get(backend.instance_type) if backend.instance_type else None
     units_total = backend.units_total or (known.units_total if known else None)
     return (
         Instance(
@@ -82,11 +85,11 @@ def _instances(backend: Backend, known: InstanceType | None) -> tuple[Instance, 
     )
 
 
-def _cores(instances: tuple[Instance, ...], known: InstanceType | None) -> int | None:
+def _cores(shares: tuple[Instance, ...], known: InstanceType | None) -> int | None:
     """Physical NeuronCores that the backend owns; the units may be logical ones, the ratio is the same."""
     if known is None or known.neuron_cores is None:
         return None
-    (share,) = instances
+    (share,) = shares
     assert share.units is not None
     assert share.units_total is not None
     cores, rest = divmod(known.neuron_cores * share.units, share.units_total)

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import msgspec
 
+from metering.price_book import PurchaseOption
+from metering.schedule import ALWAYS
+
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}\Z"
 """Names of tenants, projects, backends and model ids: they stand in hash tags, labels, paths."""
 
@@ -36,7 +39,8 @@ class Backend(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: the name the server knows its model by. slots: seats in its batch (`max_num_seqs`);
     None: unknown, no cap and no derived price. units of units_total: NeuronCores or accelerators
     of the instance that this server owns; None: all of them. ca_file, server_name: of an https url alone;
-    None: the system's trust, and the host of the url.
+    None: the system's trust, and the host of the url. billed, launched, terminated, purchase_option: of the instance:
+    when it is paid for, and how.
     """
 
     name: Name
@@ -54,6 +58,10 @@ class Backend(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     neuron_version: Text | None = None
     precision: Text | None = None
     tensor_parallel: Count | None = None
+    billed: Text = ALWAYS
+    launched: Text | None = None
+    terminated: Text | None = None
+    purchase_option: PurchaseOption | None = None
     key_file: Path | None = None
     ca_file: Path | None = None
     server_name: HostName | None = None

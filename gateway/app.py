@@ -40,6 +40,7 @@ from gateway.operations import CANCEL, OPERATIONS, RETRIEVE
 from gateway.ops import Ops
 from gateway.price_books import WatchedPrices
 from gateway.queueing import Seats, share
+from gateway.registrations import Registrations
 from gateway.relay import Services
 from gateway.routing import Target
 from gateway.targets import ServedModel, Targets, Tier
@@ -189,6 +190,9 @@ async def _open(
     for one in doors:
         one.exceeded = books.exceeded
     await _probe_all(registry, stack)
+    if worker.index == 0:  # the others would say the same
+        state.registrations = Registrations(config, state.catalog, entries, lambda: books.recorder)
+        state.register()
     for forever in (
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
@@ -196,6 +200,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
         rounds.every(rounds.SLOW_SWEEP_S, books.look),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(state.take_up_prices, entries)),
+        rounds.every(rounds.SLOW_SWEEP_S, state.register),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.drain(worker.stopping, services, config.drain_s),
@@ -297,15 +302,19 @@ def _ns(seconds: float) -> int:
 
 
 class _State:
-    """What follows when a backend's state or its reason changes: its identity, price and gauge, and a log line."""
+    """What follows when a backend's state or its reason changes: its identity, price and gauge, and a log line.
+
+    registrations: of the worker that speaks of instances, once it knows how its backends stand.
+    """
 
     targets: Targets
+    registrations: Registrations | None = None
 
     def __init__(self, config: Config, books: Books) -> None:
         self._models = config.models
         self._prices = WatchedPrices(config)
         self._books = books
-        self._catalog = catalog_of(config.instance_types)
+        self.catalog = catalog_of(config.instance_types)
         self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
         self._said: set[tuple[str, str, Unpriced]] = set()
 
@@ -317,6 +326,13 @@ class _State:
                 backend=name, state=entry.health.state.value, reason=entry.health.reason,
             )  # fmt: skip
         self.write_down(entry)
+        if self.registrations is not None:
+            self.registrations.say([entry])
+
+    def register(self) -> None:
+        """Say of the instances what is not said yet."""
+        if self.registrations is not None:
+            self.registrations.look()
 
     def write_down(self, entry: Entry) -> None:
         """What it is and how it stands, where that is not written yet: a new journal and its page have none of it."""
@@ -331,7 +347,7 @@ class _State:
         return [model for model in self._models if any(name in tier.backends for tier in model.tiers)]
 
     def _host(self, model: cfg.Model, entry: Entry) -> Host:
-        return identity.host(entry.backend, pricing_config.model_facts(model), self._catalog, entry.probed)
+        return identity.host(entry.backend, pricing_config.model_facts(model), self.catalog, entry.probed)
 
     def _identify(self, model: cfg.Model, entry: Entry) -> None:
         host = self._host(model, entry)

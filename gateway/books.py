@@ -22,9 +22,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway import config as cfg
+from gateway import registrations
 from gateway.attempt_log import AttemptLog
 from gateway.config import Config
-from gateway.config_last import ConfigLast
+from gateway.config_last import Changes, ConfigLast
 from metering import endnotes
 from metering import journal as journals
 from metering.anchors import Anchors, log_checkpoint
@@ -229,18 +230,21 @@ class Books:
 
     async def _start(self, recorder: Recorder) -> None:
         last = ConfigLast(self._state_dir)
-        changes = (
-            last.changes(self._config) if self._index == 0 else []
-        )  # one worker tells of a start, not each
+        changes = Changes([], [])
+        if self._index == 0:  # one worker tells of a start, not each
+            changes = last.changes(self._config)
         await recorder.start(
             config_digest=cfg.digest(self._config),
             ended=endnotes.ended(self._state_dir / "journal"),
             pid=os.getpid(),
             version=importlib.metadata.version("weighbridge"),
             worker=self._index,
-            behind=[told.line(time.time_ns) for told in changes],
+            behind=[
+                *(told.line(time.time_ns) for told in changes.happenings),
+                *(registrations.line(word, time.time_ns) for word in changes.gone),
+            ],
         )
-        if changes:
+        if changes.happenings:
             last.remember(self._config)
 
 

@@ -2,18 +2,27 @@
 
 import logging
 import pathlib
+from typing import NamedTuple
 
 import msgspec
 
-from gateway import config_changes
+from gateway import config_changes, registrations
 from gateway.config import Config
 from metering import files
 from metering.events import Happening
 from metering.logs import log
+from metering.record import Registration
 
 FILE = "config.last.json"
 
 logger = logging.getLogger("weighbridge.worker")
+
+
+class Changes(NamedTuple):
+    """happenings: keys and prices; gone: backends that are no longer where the last configuration had them."""
+
+    happenings: list[Happening]
+    gone: list[Registration]
 
 
 class ConfigLast:
@@ -25,14 +34,14 @@ class ConfigLast:
     def __init__(self, state_dir: pathlib.Path) -> None:
         self._path = state_dir / FILE
 
-    def changes(self, config: Config) -> list[Happening]:
+    def changes(self, config: Config) -> Changes:
         """What is to be told of this start; nothing, if nothing changed. Raises OSError."""
         try:
             before = self._path.read_bytes()
         except FileNotFoundError:
-            return config_changes.changes(None, config)
+            return Changes(config_changes.changes(None, config), [])
         try:
-            return config_changes.changes(before, config)
+            return Changes(config_changes.changes(before, config), registrations.gone(before, config))
         except msgspec.MsgspecError as error:
             log(
                 logger,
@@ -41,7 +50,7 @@ class ConfigLast:
                 file=str(self._path),
                 error=str(error),
             )
-            return config_changes.changes(None, config)
+            return Changes(config_changes.changes(None, config), [])
 
     def remember(self, config: Config) -> None:
         """Keep it for the next start, once the journal has told of it. Raises OSError."""

@@ -13,7 +13,7 @@ import msgspec
 from backends import tls
 from backends.catalog import Catalog, InstanceType, read_catalog
 from backends.model import Section
-from gateway import config_check, pricing_config
+from gateway import config_check, instance_check, pricing_config
 from gateway.config import (
     LISTEN_DEFAULT,
     Allocation,
@@ -214,7 +214,7 @@ def listen(env: Mapping[str, str], flags: Flags) -> tuple[str, int]:
 
 def notes(config: Config) -> list[str]:
     """What will work, and perhaps not as it is meant: calls that will be unpriced, with what would price them,
-    and rate cards that price nothing, or nothing yet."""
+    rate cards that price nothing, or nothing yet, shares of instances that do not fit together."""
     found = []
     imported: list[InstancePrice] = []
     try:
@@ -229,6 +229,7 @@ def notes(config: Config) -> list[str]:
         *pricing_config.unpriced(config, catalog, prices, now_ns),
         *pricing_config.later_cards(config, now_ns),
         *pricing_config.idle_cards(config, catalog),
+        *instance_check.notes(config.backends, catalog),
     ]
     return [f"note: {note}" for note in found]
 

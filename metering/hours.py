@@ -48,7 +48,10 @@ class Told(NamedTuple):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance is and how it is bought; None: unknown."""
+    """What an instance is and how it is bought; None: unknown.
+
+    simulated: did anybody ever say so? It is not known before the first answer.
+    """
 
     instance_type: str | None
     account: str | None
@@ -194,7 +197,7 @@ class _Instance:
                     region=newest.region,
                     az=newest.az,
                     purchase_option=newest.purchase_option,
-                    simulated=newest.simulated,
+                    simulated=any(line.simulated for line in self._words),
                 ),
                 units_total=max(_units(word)[1] for word in words.values() or [newest]),
                 paid=tuple(within),

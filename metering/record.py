@@ -398,6 +398,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+BackendState = Literal["starting", "compiling", "warming", "ready", "draining", "down", "gone"]
+
+
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """From `at_ns` on this backend, which owns `units` of the `units_total` of this instance, is in `state`.
 
@@ -424,7 +427,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = False
     slots: int | None = None
     source: Literal["agent", "config"]
-    state: Literal["starting", "compiling", "warming", "ready", "draining", "down", "gone"]
+    state: BackendState
     terminated_ns: int | None = None
     units: int | None = None
     units_total: int | None = None

@@ -74,6 +74,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.events",
     "gateway.forms",
     "gateway.heads",
+    "gateway.instance_check",
     "gateway.multipart",
     "gateway.openapi",
     "gateway.openapi_words",

@@ -401,6 +401,7 @@ def test_what_an_instance_is_may_change_from_hour_to_hour() -> None:
     ]
     first, second = paid_hours(words, {"wa": at(2)}, range(HOUR, HOUR + 2))
     assert (first.facts.instance_type, first.facts.purchase_option) == ("inf2.xlarge", "spot")
+    assert first.facts.simulated
     assert (second.facts.purchase_option, second.facts.region, second.facts.simulated) == (
         None,
         "us-east-1",
