@@ -1,5 +1,6 @@
 """`weighbridge reconcile` on closed hours in a state directory: what it says, writes, tells and leaves alone."""
 
+import functools
 import json
 import pathlib
 import re
@@ -9,14 +10,16 @@ from typing import Any
 import pytest
 
 from gateway import cli, reconcile_command
-from metering import close_manifest
+from metering import close_manifest, shared_costs
 from metering.close_manifest import NO_ROWS, Manifest, MonthState, Ratios, Reason
 from metering.close_row import CloseRow, RowKind
 from metering.closes import Closes
 from metering.objects import LocalObjects
+from metering.shared_costs import SharedCost, Split
 from metering.units import usd_text
 from tests.oracle import journal
-from tests.support import billed, cur
+from tests.support import billed, cur, fleet
+from tests.support.journals import stop, tick
 
 pytestmark = pytest.mark.integration
 
@@ -216,3 +219,51 @@ def test_wrong_input_has_a_clear_error(site: Site) -> None:
         object_.write_bytes(b"x")
     code, _, err = site.run("--bill", path)
     assert (code, "is not what its manifest says" in err) == (1, True)
+
+
+def test_from_a_journal_over_the_bill_to_a_late_record(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The close engine's rows take the bill's cost, and a record that comes later does not take it from them."""
+    plant = fleet.Site(tmp_path)
+    half, end_ns = 30 * fleet.MINUTE_NS, fleet.AT_NS + fleet.NS_PER_HOUR
+    paid = {"simulated": False, "launched_ns": fleet.AT_NS}
+    calls = [*fleet.busy("w-1", fleet.AT_NS, half, simulated=False), tick(at_ns=end_ns)]
+    plant.journal([fleet.registration(fleet.AT_NS, **paid), *calls])
+    cost = SharedCost(name="s3", uusd_per_hour=3, split=Split.EVEN)
+    shared = functools.partial(shared_costs.rows, (cost,))
+    hours = range(fleet.HOUR, fleet.HOUR + 1)
+    (first,) = plant.close(end_ns + fleet.MINUTE_NS, hours, shared=shared)
+    assert first.totals.instances == "12.981270000000"
+    bill = cur.Bill("2026-01", instances=0, hours=1)
+    box = "BoxUsage:inf2.48xlarge"
+    bill.charges += [
+        cur.Charge("DiscountedUsage", 0, 1, 0, 56_080_000_001, box, "inf2.48xlarge", "i-1", rate=129_812_700_000,
+                   reservation="ri-1", id="use"),
+    ]  # fmt: skip
+    words = [
+        "reconcile",
+        "--state-dir",
+        str(tmp_path),
+        "--bill",
+        str(cur.write_csv(bill.cur(), tmp_path / "b.csv")),
+    ]
+    assert cli.main(words) == 0
+    (billed_,) = plant.closes.hours(hours)
+    reserved = usd_text(bill.reserved - 12_981_270_000_000)  # of one hour that is not closed
+    assert (billed_.revision, billed_.totals.rest["reserved"], billed_.totals.rest["shared_cost"]) == (
+        2, reserved, "0.000003000000",
+    )  # fmt: skip
+    other = "w" + "b" * 16
+    late = fleet.busy("v-1", fleet.AT_NS + half, half, tenant="late", simulated=False)
+    plant.journal([*late, stop(at_ns=end_ns)], writer=other)
+    (third,) = plant.close(end_ns + fleet.MINUTE_NS, hours, shared=shared)
+    assert (third.revision, third.reason, third.basis) == (3, Reason.LATE, billed_.basis)
+    rows = list(plant.closes.rows([third]))
+    assert sum(row.allocated_pusd or 0 for row in rows if row.instance_id == "i-1") == 5_608_000_000_100
+    assert {row.tenant for row in rows if row.kind is RowKind.TENANT} == {"acme", "late"}
+    assert third.totals.rest["reserved"] == reserved
+    assert [row.allocated_pusd for row in rows if row.kind is RowKind.SHARED_COST] == [1_500_000, 1_500_000]
+    capsys.readouterr()
+    assert cli.main([*words, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["unexplained", "0.000000000000"]

@@ -164,7 +164,7 @@ class Bill:
 
     def _elsewhere(self) -> None:
         """What a company has besides, and what is on the bill twice over."""
-        add, ours = self.charges.append, self.fleet[0]
+        add, ours = self.charges.append, self.fleet[0].id if self.fleet else "i-none"
         for hour in range(self.count):
             add(
                 Charge(
@@ -179,7 +179,7 @@ class Bill:
                 )
             )
             add(Charge("Usage", hour, hour + 1, 0, 0, "USE1-EKS-EC2-vCPU-Hours", "",
-                       "arn:aws:eks:us-east-1:222222222222:pod/c/n/p/u", split_of=ours.id,
+                       "arn:aws:eks:us-east-1:222222222222:pod/c/n/p/u", split_of=ours,
                        product="AmazonEKS"))  # fmt: skip
         add(
             Charge(
