@@ -29,6 +29,7 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     batch: str
     concurrency: str
+    context: str
     input_tokens: int
     output_tokens: int
     out_per_s: fractions.Fraction
@@ -55,6 +56,7 @@ class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
             f"tensor parallel {self.tp}" + (f" x {self.replicas}" if self.replicas > 1 else ""),
             f"batch {self.batch or '?'}",
             f"concurrency {self.concurrency or '?'}",
+            f"context {self.context or '?'}",
             f"{self.input_tokens}+{self.output_tokens} tokens",
             self.weight_dtype or "precision ?",
             f"{self.framework or 'framework ?'}" + (f" {self.sdk}" if self.sdk else ", SDK ?"),
@@ -72,6 +74,7 @@ def read(benchmarks_csv: str) -> list[Benchmark]:
             replicas=int(row["replicas"]),
             batch=row["batch"],
             concurrency=row["concurrency"],
+            context=row["max_seq"],
             input_tokens=int(row["input_tokens"]),
             output_tokens=int(row["output_tokens"]),
             out_per_s=fractions.Fraction(row["out_tok_s"]),

@@ -28,7 +28,7 @@ from metering.close_files import CloseFileError
 from metering.close_manifest import MonthState, month_hours
 from metering.closes import Closes
 from metering.objects import ArchiveError
-from metering.price_book import InstancePrice, PriceBook
+from metering.price_book import ON_DEMAND, InstancePrice, PriceBook
 from metering.pricing import RateCard
 from metering.rate_review import MICRO_HOURS, Proposal, Yield
 from metering.units import PICO_USD_PER_MICRO_USD, usd_text
@@ -134,9 +134,11 @@ class _Review:
 
     def _price_of(self, found: Yield | None) -> InstancePrice | None:
         """Of today, as the instances of the month were paid for, or as a backend's that the file names."""
-        region, purchase_option = self._backends[0].region, None
+        first = self._backends[0]
+        region, purchase_option = first.region, str(first.purchase_option or ON_DEMAND)
         if found is not None:
-            region, purchase_option = found.newest.region or region, found.newest.purchase_option
+            region = found.newest.region or region
+            purchase_option = found.newest.purchase_option or purchase_option
         return self._book.instance_price(self._type, region, purchase_option, self._now_ns)
 
     def _from_benchmark(self) -> Basis | None:
@@ -156,17 +158,24 @@ class _Review:
         used = 100 * found.micro_hours / max(found.paid_micro_hours, 1)
         servers = sorted({one.neuron_version or "?" for one in self._backends})
         precisions = sorted({one.precision or "?" for one in self._backends})
+        contexts = sorted({str(one.max_model_len or "?") for one in self._backends})
         slots = sum(one.slots or 0 for one in self._backends)
-        words = (
-            f"{measured.month} ({measured.state}): {found.calls} calls of {found.prompt_tokens // calls}"
-            f"+{found.completion_tokens // calls} tokens, precision {'/'.join(precisions)}, "
-            f"SDK {'/'.join(servers)}, {slots or '?'} slots"
+        words = ", ".join(
+            [
+                f"{measured.month} ({measured.state}): {found.calls} calls of {found.prompt_tokens // calls}"
+                f"+{found.completion_tokens // calls} tokens",
+                f"context {'/'.join(contexts)}",
+                f"precision {'/'.join(precisions)}",
+                f"SDK {'/'.join(servers)}",
+                f"{slots or '?'} slots",
+                *(["simulated"] if found.simulated else []),
+            ]
         )
         more = (
             f"{found.micro_hours / MICRO_HOURS:.1f} of {found.paid_micro_hours / MICRO_HOURS:.1f} instance-hours "
             f"used ({used:.1f} %); capacity {how}",
         )
-        return Basis(per_hour, words + (", simulated" if found.simulated else ""), more)
+        return Basis(per_hour, words, more)
 
     def _benchmark(self) -> Benchmark | None:
         instance = self._catalog.get(self._type)

@@ -64,9 +64,11 @@ def test_what_does_not_fit_or_is_of_another_model_is_none() -> None:
     assert benchmarks.best(ROWS, ["qwen-9"], CATALOG["inf2.48xlarge"]) is None
     assert benchmarks.best(ROWS, ["llama-3.1-8b"], CATALOG["g6e.xlarge"]) is None
     large = Benchmark(
-        model="m", instance_type="inf2.xlarge", tp=24, replicas=1, batch="", concurrency="", input_tokens=1,
+        model="m", instance_type="inf2.xlarge", tp=24, replicas=1, batch="", concurrency="", context="", input_tokens=1,
         output_tokens=1, out_per_s=fractions.Fraction(1), weight_dtype="", framework="", sdk="", source="",
     )  # fmt: skip
     assert large.per_hour(CATALOG["inf2.xlarge"]) is None
     assert benchmarks.best([large], ["m"], CATALOG["inf2.xlarge"]) is None
-    assert str(large).endswith("batch ?, concurrency ?, 1+1 tokens, precision ?, framework ?, SDK ?")
+    assert str(large).endswith(
+        "batch ?, concurrency ?, context ?, 1+1 tokens, precision ?, framework ?, SDK ?"
+    )

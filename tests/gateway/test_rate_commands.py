@@ -97,9 +97,22 @@ def test_a_closed_month_goes_before_the_benchmark(tmp_path: pathlib.Path, capsys
     price = fractions.Fraction("1.861")
     assert fractions.Fraction(card["prompt"]) == round(price / 2, 6)
     assert fractions.Fraction(card["completion"]) == round(price * 2, 6)
-    assert "2026-01 (closed): 10 calls of 400000+100000 tokens, precision bf16, SDK ?, 4 slots" in page
+    assert (
+        "2026-01 (closed): 10 calls of 400000+100000 tokens, context ?, precision bf16, SDK ?, 4 slots"
+        in page
+    )
     assert "2.0 of 3.0 instance-hours used (66.7 %); capacity yielded while in use" in page
     assert "now: no rate card" in page
+
+
+def test_the_price_is_that_of_how_the_instances_are_paid_for(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    spot = "purchase_option: spot, instance_type: inf2.48xlarge}"
+    price = "{instance_type: inf2.48xlarge, usd_per_hour: '5', date: 2026-01-01, source: us, purchase_option: spot}"
+    (tmp_path / "weighbridge.yaml").write_text(
+        CONFIG.replace("instance_type: inf2.48xlarge}", spot) + f"prices: [{price}]\n"
+    )
+    page = review(capsys, "--instance-type", "inf2.48xlarge")
+    assert "price: 5 USD/h spot (us, 2026-01-01)" in page
 
 
 def test_a_month_that_is_named_need_not_be_closed(tmp_path: pathlib.Path, capsys: Capture) -> None:
