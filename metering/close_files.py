@@ -6,10 +6,14 @@ duckdb is imported when the first file is written or read: it takes 0.1 s and mu
 import pathlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from metering.close_row import COLUMNS, CloseRow
+
+if TYPE_CHECKING:
+    import duckdb
 
 _BATCH_ROWS = 2_048
 _MEMORY = "256MB"
@@ -19,33 +23,45 @@ class CloseFileError(Exception):
     """A file of rows can't be written or read; the message says which, and why."""
 
 
-def write(rows: Iterable[CloseRow], path: pathlib.Path) -> int:
-    """Write rows, as they come, into a new file. The same rows give the same bytes. returns: how many they are.
+class Writer:
+    """Writes files of rows, one after the other: what it writes with is made once, and costs more than a file."""
 
-    Raises CloseFileError, OSError.
-    """
-    import duckdb
+    def __init__(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
-    encoder = msgspec.json.Encoder()
-    count = 0
-    with tempfile.NamedTemporaryFile("wb", dir=path.parent, suffix=".ndjson") as lines:
-        for row in rows:
-            lines.write(encoder.encode(row) + b"\n")
-            count += 1
-        if not count:
-            lines.write(b"{}\n")  # duckdb takes no empty file
-        lines.flush()
-        columns = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in COLUMNS.items())
-        select = f"SELECT * FROM read_ndjson({_quoted(lines.name)}, columns = {{{columns}}})"
-        limit = "" if count else " LIMIT 0"
-        try:
-            with duckdb.connect(config=_config()) as connection:
-                connection.execute(
+    def write(self, rows: Iterable[CloseRow], path: pathlib.Path) -> int:
+        """Write rows, as they come, into a new file. The same rows give the same bytes. returns: how many they are.
+
+        Raises CloseFileError, OSError.
+        """
+        import duckdb
+
+        encoder = msgspec.json.Encoder()
+        count = 0
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, suffix=".ndjson") as lines:
+            for row in rows:
+                lines.write(encoder.encode(row) + b"\n")
+                count += 1
+            if not count:
+                lines.write(b"{}\n")  # duckdb takes no empty file
+            lines.flush()
+            columns = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in COLUMNS.items())
+            select = f"SELECT * FROM read_ndjson({_quoted(lines.name)}, columns = {{{columns}}})"
+            limit = "" if count else " LIMIT 0"
+            if self._connection is None:
+                self._connection = duckdb.connect(config=_config())
+            try:
+                self._connection.execute(
                     f"COPY ({select}{limit}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
                 )
-        except duckdb.Error as error:
-            raise CloseFileError(f"{path} cannot be written: {error}") from error
-    return count
+            except duckdb.Error as error:
+                raise CloseFileError(f"{path} cannot be written: {error}") from error
+        return count
+
+
+def write(rows: Iterable[CloseRow], path: pathlib.Path) -> int:
+    """As Writer.write, for one file."""
+    return Writer().write(rows, path)
 
 
 def read(paths: Iterable[pathlib.Path]) -> Iterator[CloseRow]:

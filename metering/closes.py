@@ -55,6 +55,7 @@ class Closes:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self._files = close_files.Writer()
 
     def hours(self, period: range, *, running: bool = False) -> list[Manifest]:
         """The newest revision of each closed hour of a period, in order.
@@ -215,7 +216,7 @@ class Closes:
     def _put_rows(self, manifest: Manifest, rows: Sequence[CloseRow], directory: str) -> Manifest:
         with tempfile.TemporaryDirectory(prefix="weighbridge-") as name:
             file = pathlib.Path(name, "rows.parquet")
-            count = close_files.write(rows, file)
+            count = self._files.write(rows, file)
             data = file.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
         path = f"{directory}/rows-{digest[:12]}.parquet"

@@ -231,8 +231,9 @@ class Closing:
 
     def _closed(self, work: Work, facts: HourOfFacts, terms: Terms) -> ClosedHour:
         closed = close_hour.close(work.hour, self._paid.get(work.hour, []), facts.used, facts.busy, terms)
-        shared = self._rules.shared(work.hour, closed.rows)
-        return closed._replace(rows=sorted([*closed.rows, *shared], key=lambda row: row.key))
+        if shared := self._rules.shared(work.hour, closed.rows):
+            return closed._replace(rows=sorted([*closed.rows, *shared], key=lambda row: row.key))
+        return closed
 
     def _manifest(self, work: Work, closed: ClosedHour) -> Manifest:
         before, hour = work.before, work.hour
