@@ -16,6 +16,7 @@ import pathlib
 import platform
 import subprocess
 import sys
+from typing import Any
 
 import msgspec
 
@@ -84,7 +85,12 @@ def run(names: list[str], scenarios: list[str], repetitions: int) -> report.Resu
         ratios_measured=figures.ratios(table, measured_only=True),
         medians=table,
         idle=idle,
-        promises=(*figures.verdicts(table), *idle_verdicts(idle), *books_verdicts(names)),
+        promises=(
+            *figures.verdicts(table),
+            *idle_verdicts(idle),
+            *books_verdicts(names),
+            *facts_verdicts(names),
+        ),
         records=sum(sample.records or 0 for sample in mine),
         requests=sum(sample.load.sent for sample in mine),
         faults=tuple(f"{s.scenario} {s.repetition + 1}: {fault}" for s in mine for fault in s.faults),
@@ -182,17 +188,32 @@ def books_verdicts(names: list[str]) -> list[figures.Verdict]:
     """What record, journal, chain, checkpoint and fold cost a call. Raises BenchError."""
     if OURS not in names:
         return []
-    environment = {**os.environ, **ours.ENV}
-    done = subprocess.run(
-        [ours.PYTHON, "-m", "tests.bench.books"], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise BenchError(f"the books could not be measured: {done.stderr.strip()}")
-    found = msgspec.json.decode(done.stdout)
+    found = alone("books")
     return [
         figures.Verdict(f"the books of a call, {calls} of the loop, CPU µs", found["must_us"], figure)
         for calls, figure in found["books_us"].items()
     ]
+
+
+def facts_verdicts(names: list[str]) -> list[figures.Verdict]:
+    """What making facts of a record costs. Raises BenchError."""
+    if OURS not in names:
+        return []
+    found = alone("facts")
+    must_us = 1e6 / found["must_per_cpu_s"]
+    return [figures.Verdict("facts of a record, CPU µs", must_us, found["facts_us"])]
+
+
+def alone(part: str) -> dict[str, Any]:
+    """What a part of ours says that is measured in a process of its own. Raises BenchError."""
+    environment = {**os.environ, **ours.ENV}
+    done = subprocess.run(
+        [ours.PYTHON, "-m", f"tests.bench.{part}"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise BenchError(f"the {part} could not be measured: {done.stderr.strip()}")
+    found: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return found
 
 
 def machine() -> dict[str, str]:
