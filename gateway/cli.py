@@ -18,6 +18,7 @@ from gateway import (
     price_commands,
     rate_commands,
     reconcile_command,
+    report_command,
 )
 from gateway.commands import (
     EXIT_FAILED,
@@ -157,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
     rate_commands.add_to(commands)
     focus_commands.add_to(commands)
     reconcile_command.add_to(commands)
+    report_command.add_to(commands)
     return top
 
 

@@ -59,6 +59,7 @@ def place_of(config: Config) -> Place:
         models=config.models,
         allocation=config.allocation,
         shared_costs=config.shared_costs,
+        chargeback=config.chargeback,
     )
 
 

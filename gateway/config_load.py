@@ -6,7 +6,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -76,6 +76,7 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: tuple[Model, ...] = ()
     allocation: Allocation = Allocation()
     shared_costs: tuple[SharedCostEntry, ...] = ()
+    chargeback: Literal["rate-card", "allocated"] = "rate-card"
 
     @property
     def journals(self) -> pathlib.Path:

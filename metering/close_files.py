@@ -45,14 +45,14 @@ class Writer:
             if not count:
                 lines.write(b"{}\n")  # duckdb takes no empty file
             lines.flush()
-            columns = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in COLUMNS.items())
-            select = f"SELECT * FROM read_ndjson({_quoted(lines.name)}, columns = {{{columns}}})"
+            columns = ", ".join(f"{quoted(name)}: {quoted(kind)}" for name, kind in COLUMNS.items())
+            select = f"SELECT * FROM read_ndjson({quoted(lines.name)}, columns = {{{columns}}})"
             limit = "" if count else " LIMIT 0"
             if self._connection is None:
-                self._connection = duckdb.connect(config=_config())
+                self._connection = duckdb.connect(config=config())
             try:
                 self._connection.execute(
-                    f"COPY ({select}{limit}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
+                    f"COPY ({select}{limit}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd)"
                 )
             except duckdb.Error as error:
                 raise CloseFileError(f"{path} cannot be written: {error}") from error
@@ -70,10 +70,10 @@ def read(paths: Iterable[pathlib.Path]) -> Iterator[CloseRow]:
 
     path = None
     try:
-        with duckdb.connect(config=_config()) as connection:
+        with duckdb.connect(config=config()) as connection:
             names = ", ".join(f'"{name}"' for name in COLUMNS)
             for path in paths:
-                cursor = connection.execute(f"SELECT {names} FROM read_parquet({_quoted(path)})")
+                cursor = connection.execute(f"SELECT {names} FROM read_parquet({quoted(path)})")
                 while batch := cursor.fetchmany(_BATCH_ROWS):
                     for values in batch:
                         yield msgspec.convert(dict(zip(COLUMNS, values, strict=True)), CloseRow)
@@ -87,19 +87,20 @@ def instances(paths: Sequence[pathlib.Path]) -> set[tuple[str, str | None]]:
 
     if not paths:
         return set()
-    files = ", ".join(map(_quoted, paths))
+    files = ", ".join(map(quoted, paths))
     query = (
         f"SELECT DISTINCT instance_id, instance_type FROM read_parquet([{files}]) "
         "WHERE instance_id IS NOT NULL AND NOT simulated"
     )
     try:
-        with duckdb.connect(config=_config()) as connection:
+        with duckdb.connect(config=config()) as connection:
             return {(instance, type_) for instance, type_ in connection.execute(query).fetchall()}
     except duckdb.Error as error:
         raise CloseFileError(f"the rows cannot be read: {error}") from error
 
 
-def _config() -> dict[str, str | bool | int | float | list[str]]:
+def config() -> dict[str, str | bool | int | float | list[str]]:
+    """How duckdb is connected to for closed hours: little memory, nothing fetched."""
     return {
         "threads": 1,  # the same rows give the same bytes, and workers come first
         "memory_limit": _MEMORY,
@@ -108,5 +109,6 @@ def _config() -> dict[str, str | bool | int | float | list[str]]:
     }
 
 
-def _quoted(text: object) -> str:
+def quoted(text: object) -> str:
+    """As a string of SQL."""
     return "'" + str(text).replace("'", "''") + "'"

@@ -1,0 +1,245 @@
+"""What `weighbridge report` shows in a terminal: plain text, at most 100 columns. Pure.
+
+Amounts are rounded for people; the exact ones are in --json and in the exports.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from metering import month_report
+from metering.amounts import Amounts, PriceUsed, Summary
+from metering.close_manifest import Ratios
+from metering.close_row import RowKind
+from metering.month_report import REST, Effect, Line, Waterfall
+from metering.units import div_half_up
+
+_BAR = 36
+_PPM = 1_000_000
+_PICO_PER_CENT = 10_000_000_000
+_PICO_PER_MICRO_USD = 1_000_000
+_SHOWN_HOURS = 1_000_000
+_PRICES_MAX = 12
+
+
+def waterfall(one: Waterfall) -> list[str]:
+    """A pool's month, from what was billed down to what came in."""
+    lines = [f"pool {one.pool or '(none, or several)'}", _step("billed", one.billed, one.billed, 0)]
+    left = one.billed
+    for kind in REST:
+        amount = one.rest[kind]
+        if amount or kind is not RowKind.RESERVED:
+            left -= amount
+            lines.append(_step(f"- {kind.value.removeprefix('~')}", amount, one.billed, left))
+    lines.append(_step("= tenants", one.tenants, one.billed, 0))
+    lines.append(_step("  recovered", one.recovered, one.billed, 0))
+    lines.append(_step("  under-recovery", one.under_recovery, one.billed, 0))
+    if one.ratios is not None:
+        lines.append(f"  {ratios(one.ratios)}")
+    if one.calls:
+        each = month_report.per_call(one.tenants, one.calls)
+        mtok = month_report.per_mtok(one.tenants, one.tokens)
+        whole = month_report.per_mtok(one.billed, one.tokens)
+        lines.append(
+            f"  {one.calls:,} calls, {one.tokens:,} tokens; allocated {fine(each)} a call, {rate(mtok)} per 1M "
+            f"tokens;"
+        )
+        lines.append(f"  with all that was not used {rate(whole)} per 1M tokens")
+    if one.unpriced_micro_hours:
+        lines.append(
+            f"  {hours(one.unpriced_micro_hours)} have no price and are in no sum: weighbridge prices import"
+        )
+    if one.unpriced_calls:
+        lines.append(f"  {one.unpriced_calls:,} calls have no estimate and count as 0 in recovered")
+    return lines
+
+
+def ratios(one: Ratios) -> str:
+    """The three ways to say how far a pool was used."""
+    return (
+        f"used {_percent(one.used)} of slots × paid time, busy {_percent(one.busy)} of paid time, "
+        f"capacity {_percent(one.capacity)}"
+    )
+
+
+def prices(used: Sequence[PriceUsed]) -> list[str]:
+    """What instance-hours were priced by."""
+    lines = []
+    for one in used[:_PRICES_MAX]:
+        price = "no price known" if one.uusd_per_hour is None else f"{_rate(one.uusd_per_hour)} USD/h"
+        words = (one.purchase_option, one.region, one.date, one.source)
+        about = ", ".join(word for word in words if word)
+        lines.append(_cut(f"  {one.instance_type}  {price}, {hours(one.micro_hours)}  {about}".rstrip()))
+    if len(used) > _PRICES_MAX:
+        lines.append(f"  and {len(used) - _PRICES_MAX} more")
+    return lines
+
+
+def table(by: Sequence[str], summaries: Sequence[Summary]) -> list[str]:
+    """Sums by what was asked for: tenants first, then what was not used."""
+    rows = [
+        (*(word or "-" for word in one.key), one.kind.value, *_figures(one.amounts))
+        for one in sorted(summaries, key=lambda one: one.kind is not RowKind.TENANT)
+    ]
+    sums = sum((one.amounts for one in summaries), start=Amounts())
+    head = (*by, "kind", "calls", "tokens", "slot hours", "allocated", "shared", "estimated")
+    rows.append(("sum", *[""] * len(by), *_figures(sums)))
+    return aligned([head, *rows], words=len(by) + 1)
+
+
+def tenant(name: str, lines: Sequence[Line], charged: str) -> list[str]:
+    """A tenant's month beside the one before; both bases, and why the charge differs."""
+    now = sum((line.now for line in lines), start=Amounts())
+    before = sum((line.before for line in lines), start=Amounts())
+    variance = now.allocated_pusd - now.estimated_pusd
+    found = [
+        f"tenant {name}, charged by {'rate card' if charged == 'rate-card' else 'allocation'}",
+        f"  estimated {usd(now.estimated_pusd)}  allocated {usd(now.allocated_pusd)}  variance {usd(variance)}"
+        + (f"  shared {usd(now.shared_pusd)}" if now.shared_pusd else ""),
+    ]
+    head = (
+        "model",
+        "hardware",
+        "calls",
+        "tokens",
+        "slot hours",
+        "estimated",
+        "per 1M",
+        "allocated",
+        "per 1M",
+        "per call",
+    )
+    rows = [(line.model or "-", line.hardware or "-", *_line(line.now)) for line in lines]
+    rows.append(("sum", "", *_line(now)))
+    found += aligned([head, *rows], words=2)
+    if before == Amounts():
+        return [*found, "  nothing is known of the month before"]
+    changed: list[tuple[str, ...]] = [("against the month before", "", "before", "usage", "price", "now")]
+    for line in lines:
+        of, cost_before, cost = _charge(line, charged)
+        changed.append(
+            (
+                line.model or "-",
+                line.hardware or "-",
+                usd(cost_before),
+                usd(of.usage),
+                usd(of.price),
+                usd(cost),
+            )
+        )
+    charges = [_charge(line, charged) for line in lines]
+    of = month_report.sum_of_effects(one for one, _, _ in charges)
+    sums = (sum(one[1] for one in charges), of.usage, of.price, sum(one[2] for one in charges))
+    changed.append(("sum", "", *map(usd, sums)))
+    return [*found, "", *aligned(changed, words=2)]
+
+
+def aligned(rows: Sequence[Sequence[str]], *, words: int) -> list[str]:
+    """Columns: the first so many to the left, the others to the right; two spaces before each line."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(_padded(n, text, widths[n], words) for n, text in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def usd(pusd: int | None) -> str:
+    """To the cent; a smaller amount to the millionth of a dollar."""
+    if pusd is None:
+        return "-"
+    if 0 < abs(pusd) < 100 * _PICO_PER_CENT:
+        return fine(pusd)
+    sign, cents = _sign(pusd), div_half_up(abs(pusd), _PICO_PER_CENT)
+    return f"{sign}{cents // 100:,}.{cents % 100:02d}"
+
+
+def fine(pusd: int | None) -> str:
+    """To the millionth of a dollar."""
+    if pusd is None:
+        return "-"
+    sign, micro = _sign(pusd), div_half_up(abs(pusd), _PICO_PER_MICRO_USD)
+    return f"{sign}{micro // _PPM:,}.{micro % _PPM:06d}"
+
+
+def rate(pusd: int | None) -> str:
+    """A price per 1M tokens, to four places."""
+    if pusd is None:
+        return "-"
+    sign, parts = _sign(pusd), div_half_up(abs(pusd), _PICO_PER_CENT // 100)
+    return f"{sign}{parts // 10_000:,}.{parts % 10_000:04d}"
+
+
+def hours(micro_hours: int) -> str:
+    """Instance-hours."""
+    sign, hundredths = _sign(micro_hours), div_half_up(abs(micro_hours) * 100, _SHOWN_HOURS)
+    return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d} h"
+
+
+def _charge(line: Line, charged: str) -> tuple[Effect, int, int]:
+    if charged == "rate-card":
+        return line.estimated, line.before.estimated_pusd, line.now.estimated_pusd
+    return line.allocated, line.before.allocated_pusd, line.now.allocated_pusd
+
+
+def _line(one: Amounts) -> Iterable[str]:
+    return (
+        f"{one.calls:,}",
+        f"{one.tokens:,}",
+        _slot_hours(one.slot_ns),
+        usd(one.estimated_pusd),
+        rate(month_report.per_mtok(one.estimated_pusd, one.tokens)),
+        usd(one.allocated_pusd),
+        rate(month_report.per_mtok(one.allocated_pusd, one.tokens)),
+        fine(month_report.per_call(one.allocated_pusd, one.calls)),
+    )
+
+
+def _figures(one: Amounts) -> Iterable[str]:
+    return (
+        f"{one.calls:,}",
+        f"{one.tokens:,}",
+        _slot_hours(one.slot_ns),
+        usd(one.allocated_pusd),
+        usd(one.shared_pusd),
+        usd(one.estimated_pusd),
+    )
+
+
+def _slot_hours(slot_ns: int) -> str:
+    thousandths = div_half_up(abs(slot_ns), 3_600_000_000)
+    return f"{_sign(slot_ns)}{thousandths // 1000:,}.{thousandths % 1000:03d}"
+
+
+def _step(name: str, amount: int, whole: int, before: int) -> str:
+    """A line of a waterfall: its bar begins where the amount below it ends."""
+    share = f"{_percent(amount * _PPM // whole if whole else None)}"
+    start, end = (_cells(before, whole), _cells(before + amount, whole))
+    bar = " " * start + "█" * max(end - start, 0)
+    return f"  {name:<17}{usd(amount):>14}  {share:>7}  {bar}".rstrip()
+
+
+def _cells(amount: int, whole: int) -> int:
+    return min(_BAR, max(0, (2 * amount * _BAR + whole) // (2 * whole))) if whole > 0 else 0
+
+
+def _percent(ppm: int | None) -> str:
+    if ppm is None:
+        return "-"
+    tenths = div_half_up(abs(ppm), 1_000)
+    return f"{_sign(ppm)}{tenths // 10}.{tenths % 10} %"
+
+
+def _rate(uusd_per_hour: int) -> str:
+    text = f"{uusd_per_hour // _PPM}.{uusd_per_hour % _PPM:06d}".rstrip("0")
+    whole, _, rest = text.partition(".")
+    return f"{whole}.{rest:0<2}"
+
+
+def _padded(n: int, text: str, width: int, words: int) -> str:
+    return text.ljust(width) if n < words else text.rjust(width)
+
+
+def _sign(amount: int) -> str:
+    return "-" if amount < 0 else ""
+
+
+def _cut(text: str, columns: int = 100) -> str:
+    return text if len(text) <= columns else f"{text[: columns - 1]}…"
