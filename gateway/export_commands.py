@@ -3,9 +3,8 @@
 import argparse
 import os
 import pathlib
-from typing import TYPE_CHECKING
 
-from gateway import config_load
+from gateway import config_load, pricing_config
 from gateway.commands import (
     EXIT_OK,
     EXIT_USAGE,
@@ -18,10 +17,8 @@ from gateway.commands import (
     say_broken,
     tell,
 )
+from gateway.config import Config
 from gateway.config_load import Place
-
-if TYPE_CHECKING:
-    from metering.pricing import RateCard
 
 FORMATS = ("focus-split", "focus-chargeback", "csv", "parquet", "json")
 ESTIMATED, ALLOCATED = "estimated", "allocated"
@@ -122,11 +119,10 @@ def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
         raise CommandError(str(error), EXIT_USAGE) from error
     options = Options(version=version)
     if form is Format.FOCUS_CHARGEBACK:
-        options = Options(
-            version=version,
-            charged=Charged(args.chargeback or Charged.RATE_CARD),
-            card_of=cards_in_force(_rate_cards(args)),
-        )
+        config = _config(args)
+        by = args.chargeback or (config.chargeback if config else Charged.RATE_CARD)
+        cards = pricing_config.rate_cards(config) if config else []
+        options = Options(version=version, charged=Charged(by), card_of=cards_in_force(cards))
     asked = closed_export.Asked(
         form, hours, args.tz, args.out, options, omit_unpriced=args.omit_unpriced, running=args.running
     )
@@ -134,11 +130,7 @@ def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
     return EXIT_OK
 
 
-def _rate_cards(args: argparse.Namespace) -> list["RateCard"]:
-    """Those of the configuration; none without one."""
-    from gateway import pricing_config
-
+def _config(args: argparse.Namespace) -> Config | None:
+    """The configuration, for its rate cards; None: there is none."""
     path = config_load.config_path(args.config, os.environ)
-    if not path.exists():
-        return []
-    return pricing_config.rate_cards(config_load.load(path, os.environ, flags(args)))
+    return config_load.load(path, os.environ, flags(args)) if path.exists() else None

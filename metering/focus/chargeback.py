@@ -1,6 +1,6 @@
 """FOCUS *chargeback*: what each tenant is charged, and for each pool and hour what that leaves uncovered. Pure.
 
-    by rate card   a row for each kind of tokens: prompt, cached prompt, completion, list price × tokens
+    by rate card   a row for each kind of tokens (prompt, cached prompt, completion) and for requests: price × quantity
     allocated      a row for each key: its part of the instance-hours; tokens are what it consumed
 
 A tenant is a sub-account. For each pool (the model that a backend serves; none for what no backend owns) and hour one
@@ -22,6 +22,7 @@ from metering.export_parts import ExportRow, Part
 from metering.focus.charge import (
     MICRO,
     PER_MTOK,
+    REQUESTS,
     TOKENS,
     UNITS,
     Category,
@@ -30,9 +31,9 @@ from metering.focus.charge import (
     Quantity,
     Resource,
 )
-from metering.focus.split import cost_ausd, priced_hours
+from metering.focus.split import SHARED_COST, cost_ausd, priced_hours, resource
 from metering.pricing import RateCard
-from metering.units import NS_PER_HOUR
+from metering.units import NS_PER_HOUR, div_half_up
 
 MODEL = "Model"
 CardOf = Callable[[CloseRow], RateCard | None]
@@ -75,9 +76,12 @@ def charges(rows: Iterable[ExportRow], by: Charged, card_of: CardOf) -> Iterator
             row = each.row
             pool = pools.setdefault(row.pool or "", _Pool(row))
             pool.add(row)
-            if row.kind is not RowKind.TENANT:
+            if row.tenant is None:
                 continue
-            made = _by_card(row, part, card_of(row)) if by is Charged.RATE_CARD else _allocated(row, part)
+            if row.kind is RowKind.SHARED_COST:
+                made = _shared_cost(row, part)
+            else:
+                made = _by_card(row, part, card_of(row)) if by is Charged.RATE_CARD else _allocated(row, part)
             for charge in made:
                 pool.charged_ausd += part.sign * charge.cost_ausd
                 yield charge
@@ -102,24 +106,33 @@ class _Pool:
         self.is_priced &= cost is not None or not row.micro_hours
 
 
+def _shared_cost(row: CloseRow, part: Part) -> Iterator[Charge]:
+    if cost := cost_ausd(row):
+        yield _adjustment(row, part, row.tenant, f"{SHARED_COST} {row.backend}", cost, row)
+
+
 def _by_card(row: CloseRow, part: Part, card: RateCard | None) -> Iterator[Charge]:
     """The charge of a key by kinds of tokens, if the card explains it; else as one."""
     charged = row.estimated_pusd * _ATTO_PER_PICO
     kinds = [] if card is None else _kinds(row, card)
     rest = charged - sum(priced.cost_ausd for priced, _ in kinds)
+    if card is not None and card.per_request:
+        requests = _requests(row, card, rest)
+        kinds.append((requests, Quantity(requests.quantity.micro, REQUESTS)))
+        rest -= requests.cost_ausd
     if card is None or abs(rest) > row.calls * _ROUNDED_AUSD_MAX:
         kinds, rest = [_as_one(row)] if charged else [], 0
     amounts: CloseRow | None = row
-    for priced, tokens in kinds:
+    for priced, consumed in kinds:
         if priced.quantity.micro:
-            yield _charge(row, part, priced, tokens, amounts)
+            yield _charge(row, part, priced, consumed, amounts)
             amounts = None
     if rest:
         yield _rounding(row, part, rest)
 
 
-def _kinds(row: CloseRow, card: RateCard) -> list[tuple[Priced, int]]:
-    """What each kind of tokens costs by the card, and how many there are."""
+def _kinds(row: CloseRow, card: RateCard) -> list[tuple[Priced, Quantity]]:
+    """What each kind of tokens costs by the card, and how many were consumed."""
     kinds = (
         ("prompt", "Prompt Tokens", row.prompt_tokens - row.cached_prompt_tokens, card.prompt),
         ("cached-prompt", "Cached Prompt Tokens", row.cached_prompt_tokens, card.cached_prompt),
@@ -136,13 +149,28 @@ def _kinds(row: CloseRow, card: RateCard) -> list[tuple[Priced, int]]:
                 sku_price=f"{card.id}/{kind}",
                 details=(("x_Hardware", card.hardware), ("x_Model", card.model), ("x_Tokens", kind)),
             ),
-            tokens,
+            Quantity(tokens * MICRO, TOKENS),
         )
         for kind, meter, tokens, pusd_per_mtok in kinds
     ]
 
 
-def _as_one(row: CloseRow) -> tuple[Priced, int]:
+def _requests(row: CloseRow, card: RateCard, rest: int) -> Priced:
+    """Those of a key's calls that were charged per request: what the tokens leave says how many. rest: attodollars."""
+    per_request = card.per_request * _ATTO_PER_PICO
+    count = min(div_half_up(max(0, rest), per_request), row.calls)
+    of_hardware = f"{card.model}/{card.hardware}"
+    return Priced(
+        quantity=Quantity(count * MICRO, REQUESTS),
+        pusd=card.per_request,
+        sku=f"{of_hardware}/request",
+        meter="Requests",
+        sku_price=f"{card.id}/request",
+        details=(("x_Hardware", card.hardware), ("x_Model", card.model)),
+    )
+
+
+def _as_one(row: CloseRow) -> tuple[Priced, Quantity]:
     hardware = row.instance_family or "unknown"
     sku = f"{row.pool or row.model}/{hardware}/calls"
     details = (("x_Hardware", hardware), ("x_Model", row.pool or row.model or ""))
@@ -155,7 +183,11 @@ def _as_one(row: CloseRow) -> tuple[Priced, int]:
         details=details,
         category="Dynamic",
     )
-    return priced, row.prompt_tokens + row.completion_tokens
+    return priced, _tokens(row)
+
+
+def _tokens(row: CloseRow) -> Quantity:
+    return Quantity((row.prompt_tokens + row.completion_tokens) * MICRO, TOKENS)
 
 
 def _allocated(row: CloseRow, part: Part) -> Iterator[Charge]:
@@ -166,11 +198,16 @@ def _allocated(row: CloseRow, part: Part) -> Iterator[Charge]:
     if priced is None:
         yield _adjustment(row, part, row.tenant, f"hours of {row.pool or row.backend}", cost, row)
         return
-    yield _charge(row, part, priced, row.prompt_tokens + row.completion_tokens, row, cost)
+    yield _charge(row, part, priced, _tokens(row), row, cost)
 
 
 def _charge(
-    row: CloseRow, part: Part, priced: Priced, tokens: int, amounts: CloseRow | None, cost: int | None = None
+    row: CloseRow,
+    part: Part,
+    priced: Priced,
+    consumed: Quantity,
+    amounts: CloseRow | None,
+    cost: int | None = None,
 ) -> Charge:
     """cost: None: list price × quantity."""
     sign = part.sign
@@ -185,7 +222,7 @@ def _charge(
         cost_ausd=sign * (priced.cost_ausd if cost is None else cost),
         list_ausd=sign * priced.cost_ausd,
         priced=msgspec.structs.replace(priced, quantity=quantity),
-        consumed=Quantity(sign * tokens * MICRO, TOKENS),
+        consumed=Quantity(sign * consumed.micro, consumed.unit),
         resource=_model(row),
         tenant=row.tenant,
         tags=row.tags or None,
@@ -226,4 +263,4 @@ def _adjustment(
 
 def _model(row: CloseRow) -> Resource | None:
     name = row.pool or row.model
-    return None if name is None else Resource(name, MODEL)
+    return resource(row) if name is None else Resource(name, MODEL)

@@ -4,8 +4,8 @@
 
 So it can be laid beside the bill by ResourceId and hour. PricingQuantity × unit price = list cost, exactly; ratios
 have nine digits and add up to 1, quantities and costs to the instance's. What was shared out (`allocation.sharing`) is
-in the amounts. Rows without an instance are charges of their own: unused reservations, shared costs. Calls that no
-instance served cost nothing here, and are no rows.
+in the amounts. What is no instance is a charge of its own: unused commitments; shared costs, split where they are split
+among tenants. Calls that no instance served cost nothing here, and are no rows.
 """
 
 import itertools
@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from metering.allocation import Method, split
 from metering.close_row import CloseRow, RowKind
 from metering.export_parts import ExportRow, Part
-from metering.focus.charge import HOURS, Allocation, Category, Charge, Priced, Quantity, Resource
+from metering.focus.charge import HOURS, UNITS, Allocation, Category, Charge, Priced, Quantity, Resource
 
 RATIO_WHOLE = 1_000_000_000
 METHOD = "weighbridge-{}"
 INSTANCE = "Inference Instance"
 METER = "Instance Hours"
+RESERVED, SHARED_COST = "unused commitment", "shared cost"
 
 _ATTO_PER_PICO = 1_000_000
 _PICO_PER_MICRO = 1_000_000
@@ -31,13 +32,21 @@ _PRICING_CATEGORIES = {"spot": "Dynamic", "reserved": "Committed", "savings-plan
 
 def charges(rows: Iterable[ExportRow]) -> Iterator[Charge]:
     """Rows of a split file, in the order of the closed rows; those of an instance-hour are in memory together."""
-    for _, group in itertools.groupby(rows, key=lambda each: (each.part, each.row.instance_id)):
-        found = list(group)
-        part = found[0].part
-        if found[0].row.instance_id is None:
-            yield from (_alone(each.row, part) for each in found if each.row.kind is not RowKind.TENANT)
-        else:
-            yield from _of_instance([each.row for each in found], part)
+    for (part, instance_id, *_), group in itertools.groupby(rows, key=_origin):
+        found = [each.row for each in group]
+        if instance_id is not None:
+            yield from _of_instance(found, part)
+        elif found[0].kind is RowKind.SHARED_COST:
+            yield from _shared_cost(found, part)
+        elif found[0].kind is RowKind.RESERVED:
+            yield from (_charge(row, part, RESERVED, None, cost_ausd(row) or 0) for row in found)
+
+
+def _origin(each: ExportRow) -> tuple[Part, str | None, str | None, RowKind | None]:
+    """What tells charges apart that are split: an instance, or by kind and name what is none."""
+    row = each.row
+    alone = row.instance_id is None
+    return each.part, row.instance_id, row.backend if alone else None, row.kind if alone else None
 
 
 def priced_hours(row: CloseRow, sign: int) -> Priced | None:
@@ -54,6 +63,14 @@ def priced_hours(row: CloseRow, sign: int) -> Priced | None:
         details=(("InstanceType", row.instance_type), ("x_PurchaseOption", option)),
         category=_PRICING_CATEGORIES.get(option, "Standard"),
     )
+
+
+def resource(row: CloseRow) -> Resource | None:
+    """What a row's cost is of."""
+    if row.instance_id is not None:
+        return Resource(row.instance_id, INSTANCE)
+    name = {RowKind.RESERVED: "Commitment", RowKind.SHARED_COST: "Shared Cost"}.get(row.kind)
+    return Resource(row.backend, name) if row.backend is not None and name is not None else None
 
 
 def cost_ausd(row: CloseRow) -> int | None:
@@ -77,10 +94,14 @@ def _of_instance(rows: list[CloseRow], part: Part) -> Iterator[Charge]:
         )
 
 
-def _alone(row: CloseRow, part: Part) -> Charge:
-    what = "unused reservation" if row.kind is RowKind.RESERVED else "shared cost"
-    name = f" {row.backend}" if row.backend else ""
-    return _charge(row, part, what + name, None, cost_ausd(row) or 0)
+def _shared_cost(rows: list[CloseRow], part: Part) -> Iterator[Charge]:
+    """A cost that is no instance: as it is, or split among tenants."""
+    costs = {number: cost_ausd(row) or 0 for number, row in enumerate(rows)}
+    is_split = rows[0].tenant is not None and sum(costs.values()) > 0
+    ratios = split(RATIO_WHOLE, costs) if is_split else {}
+    for number, row in enumerate(rows):
+        allocation = _allocation(row, part, ratios[number]) if is_split else None
+        yield _charge(row, part, f"{SHARED_COST} {row.backend}", allocation, costs[number])
 
 
 def _charge(row: CloseRow, part: Part, what: str, allocation: Allocation | None, cost: int) -> Charge:
@@ -98,7 +119,7 @@ def _charge(row: CloseRow, part: Part, what: str, allocation: Allocation | None,
         list_ausd=priced.cost_ausd if priced else cost,
         priced=priced,
         consumed=priced.quantity if priced else None,
-        resource=None if row.instance_id is None else Resource(row.instance_id, INSTANCE),
+        resource=resource(row),
         allocation=allocation,
         of=row,
         row=row,
@@ -107,14 +128,16 @@ def _charge(row: CloseRow, part: Part, what: str, allocation: Allocation | None,
 
 def _allocation(row: CloseRow, part: Part, ratio: int) -> Allocation:
     used = row.kind in (RowKind.TENANT, RowKind.OVERHEAD)
-    if not used:
+    if row.kind is RowKind.SHARED_COST:
+        unit, usage = UNITS, RATIO_WHOLE
+    elif not used:
         unit, usage = HOURS, row.micro_hours * _NANO_PER_MICRO
     elif row.method == Method.SLOT_TIME:
         unit, usage = _SLOT_SECONDS, row.slot_ns
     else:
         unit, usage = _WORK_UNITS, row.work_units * RATIO_WHOLE
     return Allocation(
-        method=METHOD.format(part.manifest.method),
+        method=METHOD.format(row.method if row.kind is RowKind.SHARED_COST else part.manifest.method),
         row_method=row.method,
         ratio=ratio,
         usage_unit=unit,

@@ -5,11 +5,12 @@ import hashlib
 import json
 import pathlib
 import random
+from typing import Any
 
 import duckdb
 import pytest
 
-from gateway import commands, export_places
+from gateway import closed_export, commands, export_places
 from gateway.cli import main
 from gateway.commands import CommandError
 from gateway.config import Journal
@@ -346,3 +347,18 @@ def test_places() -> None:
     assert export_places.place_of("s3://b", "n.csv", Journal()).text == "s3://b/n.csv"
     assert export_places.place_of("s3://b/p/", "n.csv", Journal()).text == "s3://b/p/n.csv"
     assert export_places.place_of("s3://b/p/x.csv", "n.csv", Journal()).text == "s3://b/p/x.csv"
+
+
+def test_the_mutant_that_writes_before_it_tells_is_seen(
+    closes: Closes, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = closed_export._make
+
+    def make_in_place(closes: Closes, asked: closed_export.Asked, *more: Any) -> Any:
+        made = make(closes, asked, *more)
+        more[1].rename(here / str(asked.out))
+        return made
+
+    monkeypatch.setattr(closed_export, "_make", make_in_place)
+    with pytest.raises(AssertionError):
+        test_what_cannot_be_told_is_not_exported(closes, here, monkeypatch)

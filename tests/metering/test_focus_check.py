@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from metering.focus import file_rules
+from metering.focus import file_rules, values
 from metering.focus.check import check
 from metering.focus.columns import Version
 from metering.focus.record import Finding
@@ -457,6 +457,41 @@ def test_a_file_for_one_version_has_no_column_of_another() -> None:
     for column in ("ProviderName", "PublisherName"):
         (both := sheet("split")).drop(column)
         assert [finding.column for finding in both.findings(Version.V1_3)] == [column]
+
+
+@pytest.mark.parametrize(
+    "text", ["Hours", "1000 Tokens", "GB-Hours", "MB/Day", "Units/3 Months", "Core-Hours/Day", "Slot-Seconds"]
+)
+def test_units(text: str) -> None:
+    assert values.unit(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hours", "HOURS", "0 Tokens", "gb", "GB-", "GB/hour", "Units/3", "Tokens!", "1.5 Hours"]
+)
+def test_what_is_no_unit(text: str) -> None:
+    assert not values.unit(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"a": {}}', '{"a": NaN}', '{"a": ' + "1" * 99 + "}", '{"a":1,"a":1}', "[" * 100_000]
+)
+def test_what_is_no_flat_object(text: str) -> None:
+    assert values.flat(text) is None
+
+
+def test_the_purchase_of_a_commitment_has_no_state() -> None:
+    def with_commitment(category: str) -> set[str]:
+        of = sheet("1.2")
+        of.header[of.header.index("CommitmentDiscountStatus")] = "CommitmentDiscountId"
+        of.header.insert(of.header.index("CommitmentDiscountId") + 1, "CommitmentDiscountStatus")
+        for cells in of.rows:
+            cells.insert(of.header.index("CommitmentDiscountStatus"), "")
+        put(0, CommitmentDiscountId="sp-1", ChargeCategory=category, ChargeFrequency="One-Time")(of)
+        return {finding.column for finding in of.findings() if finding.rule == "together"}
+
+    assert with_commitment("Usage") == {"CommitmentDiscountStatus"}
+    assert with_commitment("Purchase") == set()
 
 
 @pytest.mark.parametrize(

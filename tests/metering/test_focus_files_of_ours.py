@@ -18,7 +18,7 @@ from metering.focus.chargeback import Charged
 from metering.focus.check import check
 from metering.focus.columns import Version
 from metering.pricing import RateCard
-from tests.support import closed_fleet
+from tests.support import closed, closed_fleet
 from tests.support.closed_fleet import Hour
 
 PUSD = fractions.Fraction(1, 10**12)
@@ -94,7 +94,8 @@ def test_a_tenant_is_charged_what_its_calls_were_estimated_at(seed: int) -> None
     wanted: dict[tuple[str | None, ...], fractions.Fraction] = collections.defaultdict(fractions.Fraction)
     for hour in hours:
         for row in hour.rows:
-            wanted[table.moment(row.hour), row.tenant] += row.estimated_pusd * PUSD
+            shared = row.allocated_pusd or 0 if row.kind is RowKind.SHARED_COST else 0
+            wanted[table.moment(row.hour), row.tenant] += (row.estimated_pusd + shared) * PUSD
     assert {key: n for key, n in charged.items() if key[1]} == {
         key: n for key, n in wanted.items() if n and key[1]
     }
@@ -111,7 +112,9 @@ def test_amounts_stand_once_in_each_file(seed: int) -> None:
     charged = [row for hour in hours for row in hour.rows if row.estimated_pusd]
     assert sum(int(row["x_Calls"] or 0) for row in rows) == sum(row.calls for row in charged)
     tokens = sum(row.prompt_tokens + row.completion_tokens for row in charged)
-    consumed = sum(fractions.Fraction(row["ConsumedQuantity"] or 0) for row in rows)
+    consumed = sum(
+        fractions.Fraction(row["ConsumedQuantity"]) for row in rows if row["ConsumedUnit"] == "Tokens"
+    )
     assert consumed == tokens
 
 
@@ -137,13 +140,115 @@ def test_the_tenant_is_in_the_allocated_columns_of_the_split(seed: int) -> None:
     hours = closed_fleet.hours(rng, {})
     rows = written(split.charges(export_rows(hours)), is_split=True)
     for row in rows:
-        assert (row["AllocatedResourceId"] is not None) == (row["x_Kind"] == RowKind.TENANT)
+        is_tenants = row["x_Kind"] == RowKind.TENANT
+        assert (row["AllocatedResourceId"] is not None) == is_tenants or row["x_Kind"] == RowKind.SHARED_COST
         assert row["Tags"] is None
     told = sorted(row["AllocatedTags"] for row in rows if row["AllocatedTags"])
     made = [row.tags for hour in hours for row in hour.rows if row.tags and row.instance_id]
     assert [json.loads(one) for one in told] == sorted(
         made, key=lambda tags: json.dumps(tags, separators=(",", ":"))
     )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_what_the_card_explains_stands_by_kinds_of_tokens(seed: int) -> None:
+    rng = random.Random(seed)
+    cards = closed_fleet.cards(rng)
+    hours = closed_fleet.hours(rng, cards)
+    for one in export_rows(hours):
+        row, card = one.row, cards.get(one.row.instance_family or "")
+        if card is None or not row.estimated_pusd:
+            continue
+        uncached = row.prompt_tokens - row.cached_prompt_tokens
+        amounts = (
+            (uncached, card.prompt),
+            (row.cached_prompt_tokens, card.cached_prompt),
+            (row.completion_tokens, card.completion),
+        )
+        exact = sum(fractions.Fraction(tokens * price, 10**6) for tokens, price in amounts)
+        explained = any(
+            abs(row.estimated_pusd - exact - requests * card.per_request) <= fractions.Fraction(row.calls, 2)
+            for requests in range(row.calls + 1)
+        )
+        found = list(chargeback.charges([one], Charged.RATE_CARD, card_of(cards)))
+        skus = [charge.priced.sku for charge in found if charge.priced]
+        assert (f"llama/{row.instance_family}/calls" in skus) == (not explained)
+        if explained:
+            consumed = {
+                charge.priced.sku.rpartition("/")[2]: charge.priced.quantity.micro
+                for charge in found
+                if charge.priced
+            }
+            assert consumed.get("completion", 0) == row.completion_tokens
+            assert consumed.get("cached-prompt", 0) == row.cached_prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("method", "unit", "usage"), [("slot-time", "Slot-Seconds", 5), ("capacity", "Work-Units", 7 * 10**9)]
+)
+def test_what_a_tenants_part_was_measured_by(method: str, unit: str, usage: int) -> None:
+    row = closed.row(
+        kind=RowKind.TENANT, tenant="acme", micro_hours=5, slot_ns=5, work_units=7, method=method
+    )
+    (charge,) = split.charges([ExportRow(row, Part(closed.manifest([], method="capacity")))])
+    assert charge.allocation is not None
+    assert (charge.allocation.usage_unit, charge.allocation.usage) == (unit, usage)
+    assert (charge.allocation.method, charge.allocation.row_method) == ("weighbridge-capacity", method)
+
+
+def test_hours_that_only_a_bill_prices_are_adjustments() -> None:
+    row = closed.row(
+        kind=RowKind.TENANT,
+        tenant="acme",
+        instance_type=None,
+        uusd_per_hour=None,
+        micro_hours=10**6,
+        allocated_pusd=7,
+    )
+    rows = [ExportRow(row, Part(closed.manifest([row])))]
+    for charges in (split.charges(rows), chargeback.charges(rows, Charged.ALLOCATED, card_of({}))):
+        found = list(charges)
+        assert [(one.category, one.priced, one.cost_ausd) for one in found[:1]] == [
+            ("Adjustment", None, 7_000_000)
+        ]
+    written(split.charges(rows), is_split=True)
+    written(chargeback.charges(rows, Charged.ALLOCATED, card_of({})), is_split=False)
+
+
+def test_a_shared_cost_of_nothing_is_no_charge() -> None:
+    row = closed.row(
+        kind=RowKind.SHARED_COST, tenant="acme", instance_id=None, uusd_per_hour=None, allocated_pusd=0
+    )
+    rows = [ExportRow(row, Part(closed.manifest([row])))]
+    assert [one.tenant for one in chargeback.charges(rows, Charged.RATE_CARD, card_of({}))] == [None]
+
+
+def test_the_card_in_force_at_the_hours_beginning_is_taken() -> None:
+    def card(hardware: str, date: str) -> RateCard:
+        return RateCard(
+            model="llama",
+            hardware=hardware,
+            prompt=1,
+            cached_prompt=1,
+            completion=1,
+            date=date,
+            source="ours",
+        )
+
+    family, later, of_type = (
+        card("inf2", "2025-12-01"),
+        card("inf2", "2026-01-02"),
+        card("inf2.48xlarge", "2026-01-03"),
+    )
+    find = chargeback.cards_in_force([of_type, later, family])
+    assert [find(closed.row(closed.HOUR + 24 * days)) for days in (-60, 0, 1, 2)] == [
+        None,
+        family,
+        later,
+        of_type,
+    ]
+    assert find(closed.row(instance_type=None, instance_family=None, uusd_per_hour=None)) is None
 
 
 def test_each_version_has_its_columns() -> None:

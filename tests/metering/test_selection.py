@@ -116,3 +116,11 @@ def test_the_months_add_up_to_the_newest_revisions(
     assert amount(closes, YEAR) == sum(newest.values())
     if is_closed:
         assert amount(closes, JANUARY) == 3
+
+
+@pytest.mark.parametrize("what", ["_closed", "_corrections"])
+def test_mutants_are_seen(what: str, closes: Closes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed month that takes its newest revisions; corrections that are no rows."""
+    monkeypatch.setattr(selection, what, lambda *_: None if what == "_closed" else iter(()))
+    with pytest.raises(AssertionError):
+        test_a_closed_month_keeps_its_revisions_and_corrections_go_where_they_were_made(closes)

@@ -32,6 +32,7 @@ def cards(rng: random.Random) -> dict[str, RateCard]:
             model="llama", hardware=family, prompt=rng.choice([294_100_000_000, rng.randrange(10**12)]),
             cached_prompt=rng.choice([0, 29_400_000_000, rng.randrange(10**11)]),
             completion=rng.choice([1_176_400_000_000, rng.randrange(10**13)]), date="2026-01-01", source="ours",
+            per_request=rng.choice([0, 0, 1_000_000, rng.randrange(10**9)]),
         )
         for family, _ in TYPES.values()
         if rng.random() < 0.8
@@ -100,7 +101,7 @@ def _usage(rng: random.Random, card: RateCard | None) -> dict[str, int]:
         prompt, cached, completion = prompt + tokens, cached + hit, completion + made
         if card is not None and rng.random() < 0.95:
             exact = (tokens - hit) * card.prompt + hit * card.cached_prompt + made * card.completion
-            estimated += (2 * exact + 1_000_000) // 2_000_000
+            estimated += (2 * exact + 1_000_000) // 2_000_000 + card.per_request
         else:
             estimated += rng.randrange(10**9)
     return {
@@ -110,22 +111,27 @@ def _usage(rng: random.Random, card: RateCard | None) -> dict[str, int]:
 
 
 def _alone(rng: random.Random, hour: int) -> list[CloseRow]:
-    """Rows of no instance: calls that none served, a reservation, a shared cost."""
-    nowhere = {"instance_id": None, "instance_type": None, "instance_family": None, "uusd_per_hour": None}
+    """Rows of no instance: calls that none served, commitments that nothing used, shared costs."""
+    nowhere = {
+        "instance_id": None, "instance_type": None, "instance_family": None, "uusd_per_hour": None, "pool": None,
+    }  # fmt: skip
     rows = []
     if rng.random() < 0.5:
         rows.append(
-            closed.row(hour, kind=RowKind.TENANT, tenant="acme", model="llama", operation="chat", list_pusd=None,
-                       allocated_pusd=None, **nowhere, **_usage(rng, None))
+            closed.row(hour, kind=RowKind.TENANT, tenant="acme", model="llama", operation="chat", list_pusd=0,
+                       allocated_pusd=0, **nowhere | {"pool": "llama"}, **_usage(rng, None))
         )  # fmt: skip
     if rng.random() < 0.5:
-        rows.append(
-            closed.row(hour, kind=RowKind.SHARED_COST, pool=None, **nowhere | {"backend": "redis"},
-                       list_pusd=None, allocated_pusd=rng.randrange(10**12))
-        )  # fmt: skip
+        cost, tenants = rng.randrange(10**12), rng.choice([(None,), ("acme", "globex")])
+        for number, part in split(cost, {n: rng.randrange(1, 9) for n in range(len(tenants))}).items():
+            rows.append(
+                closed.row(hour, kind=RowKind.SHARED_COST, **nowhere | {"backend": "redis"}, tenant=tenants[number],
+                           list_pusd=part, allocated_pusd=part, shared_pusd=0, method="even")
+            )  # fmt: skip
     if rng.random() < 0.5:
         rows.append(
-            closed.row(hour, kind=RowKind.RESERVED, pool=None, backend=None, instance_id=None, region="us-east-1",
-                       micro_hours=rng.randrange(1, 10**7), purchase_option="reserved")
+            closed.row(hour, kind=RowKind.RESERVED, **nowhere | {"backend": "sp-1", "instance_type": "inf2.xlarge"},
+                       region="us-east-1", purchase_option="savings-plan", list_pusd=0,
+                       allocated_pusd=rng.randrange(10**12))
         )  # fmt: skip
     return rows
