@@ -56,7 +56,8 @@ class Line(NamedTuple):
     """A line of the bill, whatever its format.
 
     line_type: as the bill calls it. resource: the instance, or what else is billed. commitment: the id of the
-    reservation or plan; capacity: that of the capacity reservation or block. option: of what is unused, as in prices.
+    reservation or plan; capacity: that of the capacity reservation or block. family: of its instances, or of those that
+    a plan is for. option: of what is unused, as in prices.
     list_uusd: the public on-demand price per hour. cash_pusd: before plans take it back. copies: how often the very
     same line stands in the files. of_month: its billing period is the month that is read.
     """
@@ -77,6 +78,7 @@ class Line(NamedTuple):
     list_uusd: int | None = None
     commitment: str | None = None
     capacity: str | None = None
+    family: str | None = None
     option: str = Meaning.RESERVED.value
     copies: int = 1
     of_month: bool = True
@@ -95,9 +97,13 @@ class Charge(msgspec.Struct, kw_only=True):
 
 
 class Reserved(NamedTuple):
-    """What is paid for and runs no instance. id: of the reservation, plan or block."""
+    """What is paid for and runs no instance. id: of the reservation, plan or block; "" is unknown.
+
+    family: of the instances that it is for; instance_type: a plan has none.
+    """
 
     id: str
+    family: str
     instance_type: str
     account: str
     region: str
@@ -322,6 +328,7 @@ class _Folding:
             return
         reserved = Reserved(
             line.commitment or line.capacity or line.resource or "",
+            line.family or "",
             line.instance_type or "",
             line.account or "",
             line.region or "",

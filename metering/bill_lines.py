@@ -198,12 +198,13 @@ class Lines:
         """What a line item means. Raises BillError."""
         where = f"line item {row.id or '?'} of {row.start}"
         meaning = _cur_meaning(row)
+        instance_type = row.instance_type or type_of(row.usage_type)
         line = Line(
             meaning=meaning,
             line_type=row.line_type or "",
             resource=_tail(row.resource),
             usage_type=row.usage_type,
-            instance_type=row.instance_type or type_of(row.usage_type),
+            instance_type=instance_type,
             account=row.account,
             region=row.region,
             az=row.az,
@@ -215,6 +216,7 @@ class Lines:
             list_uusd=_integer(row.public_rate, MICRO_USD_PER_USD, where),
             commitment=_tail(row.reservation or row.plan),
             capacity=_capacity(row.capacity, row.resource),
+            family=_family(instance_type or row.plan_family, row.usage_type),
             option=(Meaning.SAVINGS_PLAN if row.plan and not row.reservation else Meaning.RESERVED).value,
             copies=copies,
             of_month=(row.period or "").startswith(self._month),
@@ -228,12 +230,13 @@ class Lines:
         in_hours = (row.unit or "").lower() in _HOUR_UNITS
         plan = "savings plan" in (row.commitment_type or "").lower()
         block = row.category == "Purchase" and meaning is Meaning.CAPACITY_BLOCK
+        instance_type = row.instance_type or type_of(row.usage_type)
         line = Line(
             meaning=meaning,
             line_type=row.category or "",
             resource=_tail(row.resource),
             usage_type=row.usage_type,
-            instance_type=row.instance_type or type_of(row.usage_type),
+            instance_type=instance_type,
             account=row.account,
             region=row.region,
             az=row.az,
@@ -246,6 +249,7 @@ class Lines:
             list_uusd=_integer(row.public_rate, MICRO_USD_PER_USD, where) if in_hours else None,
             commitment=_tail(row.commitment),
             capacity=_capacity(row.capacity, row.resource),
+            family=_family(instance_type, row.usage_type),
             option=(Meaning.SAVINGS_PLAN if plan else Meaning.RESERVED).value,
             copies=copies,
             of_month=(row.period or "").startswith(self._month),
@@ -264,6 +268,11 @@ def type_of(usage_type: str | None) -> str | None:
     """The instance type that a usage type names: "USE2-BoxUsage:inf2.48xlarge" → "inf2.48xlarge". A plan has none."""
     what, _, name = (usage_type or "").partition(":")
     return None if what.endswith(_PLAN) else name or None
+
+
+def _family(name: str | None, usage_type: str | None) -> str | None:
+    """Of an instance type, or what a usage type names: an instance type's, or a plan's."""
+    return (name or (usage_type or "").partition(":")[2]).partition(".")[0] or None
 
 
 def _cur_meaning(row: CurRow) -> Meaning:

@@ -32,6 +32,7 @@ class What(enum.StrEnum):
     HOURS_NOT_BILLED = "hours counted, not billed"
     HOURS_NOT_CLOSED = "hours billed, not closed"
     HOURS_DIFFER = "length of hours differs"
+    UNUSED_ELSEWHERE = "unused commitment of hardware that does not serve"
     OVER_AN_HOUR = "more than an hour billed in an hour"
     PRICE = "list price differs"
     DOUBLED = "line stands more than once, counted once"
@@ -128,11 +129,18 @@ class Reconciling:
         self._open: dict[int, dict[str, Charge]] = {}
         for (instance, hour), charge in bill.charges.items():
             self._open.setdefault(hour, {})[instance] = charge
-        self._reserved = dict(bill.reserved)
+        serving = {_family(charge) for (one, _), charge in bill.charges.items() if one in self._registered}
+        self._reserved: dict[int, dict[Reserved, int]] = {}
         self._seen: dict[tuple[What, str], _Seen] = {}
         self._prices: dict[_Price, _Seen] = {}
         self._billed_instances = {instance for instance, _ in bill.charges}
         self._allocated = 0
+        for hour, of_hour in sorted(bill.reserved.items()):
+            for one, pusd in of_hour.items():
+                if one.family in serving:
+                    self._reserved.setdefault(hour, {})[one] = pusd
+                else:
+                    self._note(What.UNUSED_ELSEWHERE, f"{one.id}, {one.family}", hour, 0, pusd)
 
     def hour(self, hour: int, rows: Sequence[CloseRow], method: str) -> list[CloseRow]:
         """The rows of a closed hour with what was paid, in order. rows: as its newest revision has them.
@@ -178,6 +186,7 @@ class Reconciling:
             What.NOT_REGISTERED.value: self._sum(What.NOT_REGISTERED),
             What.HOURS_NOT_COUNTED.value: self._sum(What.HOURS_NOT_COUNTED),
             What.HOURS_NOT_CLOSED.value: self._sum(What.HOURS_NOT_CLOSED),
+            What.UNUSED_ELSEWHERE.value: self._sum(What.UNUSED_ELSEWHERE),
             "unused commitments of hours that are not closed": unclosed,
             "hours counted, not billed, at list price": -self._sum(What.HOURS_NOT_BILLED),
             What.OUTSIDE.value: bill.outside.pusd,
@@ -277,7 +286,7 @@ def _reserved_rows(hour: int, reserved: Mapping[Reserved, int], method: str) -> 
             kind=RowKind.RESERVED,
             backend=one.id or None,
             instance_type=one.instance_type or None,
-            instance_family=one.instance_type.partition(".")[0] or None,
+            instance_family=one.family or None,
             account=one.account or None,
             region=one.region or None,
             az=one.az or None,
@@ -289,6 +298,10 @@ def _reserved_rows(hour: int, reserved: Mapping[Reserved, int], method: str) -> 
         )
         for one, pusd in by_id.values()
     ]
+
+
+def _family(charge: Charge) -> str:
+    return (charge.instance_type or "").partition(".")[0]
 
 
 def _total(rows: Iterable[CloseRow]) -> int:

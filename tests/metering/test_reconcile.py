@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metering import bill_reader
 from metering.bill import Line, Meaning, fold
+from metering.bill_reader import Wanted
 from metering.close_row import CloseRow, RowKind
 from metering.reconcile import Reconciled, Reconciling, What
 from metering.units import NS_PER_HOUR
@@ -241,6 +243,29 @@ def test_an_instance_without_a_price_here_costs_what_the_bill_says(tmp_path: pat
     unknown = run(bill, tmp_path, hours)
     assert found(unknown, What.HOURS_NOT_BILLED) == [one.id]
     assert unknown.rest_pusd == 0
+
+
+def test_what_others_reserved_is_named_and_is_none_of_ours(tmp_path: pathlib.Path) -> None:
+    bill = cur.Bill(instances=4, hours=24)
+    bill.charges += [
+        cur.Charge("RIFee", 0, 24, 0, 0, "HeavyUsage:trn2.48xlarge", "trn2.48xlarge", reservation="ri-7",
+                   unused_upfront=24, id="r1"),
+        cur.Charge("SavingsPlanRecurringFee", 5, 6, 0, 0, "EC2SP:trn1n.1yr", plan="sp-8", plan_family="trn1n",
+                   plan_total=9, plan_used=2, id="p1"),
+    ]  # fmt: skip
+    hours = billed.closed(bill)
+    path = cur.write_csv(bill.cur(), tmp_path / "bill.csv")
+    read = bill_reader.read([path], None, lambda _: Wanted(cur.ids(bill.fleet), (*billed.FAMILIES, "trn2")))
+    result, new = billed.reconcile(read, hours)
+    assert [
+        (one.of, one.hours, one.pusd) for one in result.findings if one.what is What.UNUSED_ELSEWHERE
+    ] == [
+        ("ri-7, trn2", 24, 2_400),
+        ("sp-8, trn1n", 1, 700),
+    ]
+    assert result.explained == {What.UNUSED_ELSEWHERE.value: 3_100}
+    assert reserved(new) == bill.reserved
+    assert result.rest_pusd == 0
 
 
 def test_doubled_lines_count_once_and_are_named(tmp_path: pathlib.Path) -> None:

@@ -146,12 +146,13 @@ class Bill:
     def _commitments(self) -> None:
         """Fees of what was reserved, and what of it was not used."""
         add, end = self.charges.append, self.count
+        planned = end if any(one.option == "savings-plan" for one in self.fleet) else 0
         add(Charge("RIFee", 0, end, 900_000_000_000, 123_456_789_000, "USE2-HeavyUsage:inf2.48xlarge",
                    "inf2.48xlarge", reservation="ri-0aa1", region="us-east-2", unused_upfront=100_000_000_000,
                    unused_recurring=23_456_789_000, quantity=0))  # fmt: skip
         add(Charge("Fee", 0, 1, 5_000_000_000_000_0, 0, "USE2-HeavyUsage:inf2.48xlarge", "inf2.48xlarge",
                    reservation="ri-0aa1", region="us-east-2", quantity=0))  # fmt: skip
-        for hour in range(end):
+        for hour in range(planned):
             add(Charge("SavingsPlanRecurringFee", hour, hour + 1, 10**12, 10**9, "USW2-EC2SP:trn1.1yrNoUpfront",
                        plan="sp-0bb2", plan_family="trn1", plan_total=10**12, plan_used=10**12 - 10**9,
                        product="ComputeSavingsPlans"))  # fmt: skip
@@ -160,7 +161,7 @@ class Bill:
         add(Charge("Usage", 3, 4, 129_812_700_000, 129_812_700_000, "UnusedBox:inf2.48xlarge", "inf2.48xlarge",
                    "arn:aws:ec2:us-east-1:222222222222:capacity-reservation/cr-0cc3",
                    rate=129_812_700_000))  # fmt: skip
-        self.reserved += (123_456_789_000 + end * 10**9 + 129_812_700_000) * PUSD_PER_PART
+        self.reserved += (123_456_789_000 + planned * 10**9 + 129_812_700_000) * PUSD_PER_PART
 
     def _elsewhere(self) -> None:
         """What a company has besides, and what is on the bill twice over."""
