@@ -69,7 +69,12 @@ class ErrorReply(NamedTuple):
 
 
 class Servers(Protocol):
-    """What the store asks. All raise StoreUnavailable where nobody could be asked at all."""
+    """What the store asks. All raise StoreUnavailable where nobody could be asked at all.
+
+    is_cluster: are there several, of which one may be away alone?
+    """
+
+    is_cluster: bool
 
     @property
     def connections(self) -> int:
@@ -77,6 +82,12 @@ class Servers(Protocol):
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Replies to commands sent in one go, each to who holds its key; an ErrorReply in its command's place."""
+
+    async def ask_apart(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
+        """Replies to commands, each with its key, sent one by one: a server that is away costs the others nothing.
+
+        An ErrorReply in the place of one that could not be answered; of a server that is away only the first is tried.
+        """
 
     async def each(self, *command: str) -> list[Any]:
         """The reply of each server that holds keys, to one command that concerns no key."""
@@ -155,6 +166,7 @@ class _Client:
 
 
 class _Single(_Client):
+    is_cluster = False
     _redis: Redis
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
@@ -166,6 +178,9 @@ class _Single(_Client):
             return list(map(_reply, await self._send(commands)))
         except _ERRORS as error:
             raise StoreUnavailable(_reason(error)) from error
+
+    async def ask_apart(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
+        return await self.ask([command for _, command in commands])
 
     async def each(self, *command: str) -> list[Any]:
         return await self.ask([command])
@@ -182,6 +197,7 @@ class _Single(_Client):
 
 
 class _Cluster(_Client):
+    is_cluster = True
     _redis: RedisCluster
 
     def __init__(self, url: str, seeds: Sequence[tuple[str, int]], options: dict[str, Any]) -> None:
@@ -211,6 +227,29 @@ class _Cluster(_Client):
         if any(isinstance(reply, _LOST_NODE) for reply in replies):
             await self._forget_places()
         return list(map(_reply, replies))
+
+    async def ask_apart(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
+        replies: list[Any] = []
+        away: dict[str, Any] = {}  # what each node that is away has answered
+        for key, command in commands:
+            try:
+                await self._redis.initialize()
+                node = self._redis.get_node_from_key(key)
+            except _ERRORS as error:
+                raise StoreUnavailable(_reason(error)) from error
+            name = node.name if node is not None else ""
+            if name in away:
+                replies.append(away[name])
+            elif node is None:
+                replies.append(ErrorReply("", "a part of the cluster is down"))
+            else:
+                try:
+                    replies.append(_reply(await node.execute_command(*command)))
+                except _ERRORS as error:
+                    replies.append(_reply(error))
+                    if isinstance(error, _LOST_NODE):
+                        away[name] = replies[-1]
+        return replies
 
     async def each(self, *command: str) -> list[Any]:
         try:

@@ -252,7 +252,7 @@ class Shipper:
         while True:
             self._wake.clear()
             try:
-                await self._round()
+                await self._round_or_part()
             except Exception as error:  # noqa: BLE001  a fault of ours must not end the task
                 self._failed(error)
                 woken_by, delay_s = self._closing, backoff_s
@@ -267,6 +267,16 @@ class Shipper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
                     await woken_by.wait()
+
+    async def _round_or_part(self) -> None:
+        """Raises as `_round`."""
+        try:
+            await self._round()
+        except StoreUnavailable:
+            if self._store.is_cluster:
+                with contextlib.suppress(StoreUnavailable):  # then it is all of it that is away
+                    await self._ship_where_it_goes()
+            raise
 
     async def _round(self) -> None:
         """Bring the store up to what is durable now. Raises StoreUnavailable, OSError."""
@@ -372,6 +382,25 @@ class Shipper:
         writer, synced_seq = self._directory.writer, self._synced_seq
         ready = [stream for stream in self._streams.values() if not (stream.must_read or stream.resting)]
         return await self._post([batch for stream in ready if (batch := stream.cut(writer, synced_seq))])
+
+    async def _ship_where_it_goes(self) -> None:
+        """Send what is in memory to the shards that answer: their tenants need not wait for another one.
+
+        What the others' tenants have is left to the journal, so that it takes no room from these.
+        """
+        writer, synced_seq = self._directory.writer, self._synced_seq
+        going = [stream for stream in self._streams.values() if not (stream.must_read or stream.resting)]
+        fell = False
+        while batches := [batch for stream in going if (batch := stream.cut(writer, synced_seq))]:
+            for batch, reply in zip(batches, await self._store.post_each(batches), strict=True):
+                stream = self._streams[batch.tenant]
+                if reply is None:
+                    while stream.window:
+                        stream.drop_first()
+                else:
+                    fell |= stream.answered(batch, reply)
+            going = [stream for stream in going if not (stream.must_read or stream.resting)]
+        self._settle(fell)
 
     async def _post(self, batches: Sequence[Batch]) -> bool:
         fell = False

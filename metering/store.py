@@ -82,6 +82,11 @@ class Store:
         """How many were made so far. Who sees it grow has a new connection, perhaps to another store."""
         return self._servers.connections
 
+    @property
+    def is_cluster(self) -> bool:
+        """May a part of it be away?"""
+        return self._servers.is_cluster
+
     async def __aenter__(self) -> "Store":
         return self
 
@@ -239,6 +244,12 @@ class Store:
             for index, reply in zip(missing, await self._servers.ask(again), strict=True):
                 replies[index] = reply
         return [_reply(reply) for reply in _unwrap(replies)]
+
+    async def post_each(self, batches: Sequence[Batch]) -> list[Reply | None]:
+        """As `post`; None for a batch whose server can't be reached, or can't answer now, while others can."""
+        commands = [(_marks_key(batch.tenant), _post("EVAL", self._script, batch)) for batch in batches]
+        replies = await self._servers.ask_apart(commands)
+        return [None if isinstance(reply, ErrorReply) else _reply(reply) for reply in replies]
 
     async def marks(self, asked: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Mark | Refused]:
         """The marks of writers, by (tenant, writer); START where the store has none.

@@ -23,7 +23,7 @@ from tests.support.valkey import ValkeyError
 
 pytestmark = pytest.mark.integration
 
-TENANTS = ("acme", "globex", "initech")
+TENANTS = ("acme", "hooli", "stark")  # each on another of three shards
 CALLS = 40
 LEVEL_S = 40.0
 """A probe each 30 s, and the time to fold."""
@@ -158,7 +158,7 @@ def test_a_cluster_that_loses_one_shard_begins_a_new_epoch_and_is_filled_again(
 
 
 def test_a_cluster_that_misses_a_server_costs_no_call(tmp_path: pathlib.Path, backend: Scripted) -> None:
-    """It comes back without its data. Meanwhile nothing is sent, to the other shards neither."""
+    """It comes back without its data. Meanwhile the Cluster takes nothing, on the other shards neither."""
     binary, directory = stores.valkey_binary(), tmp_path / "store"
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(stores.cluster(binary, directory))
@@ -176,6 +176,48 @@ def test_a_cluster_that_misses_a_server_costs_no_call(tmp_path: pathlib.Path, ba
         with store:
             eventually(lambda: "cluster_state:ok" in store.ask("CLUSTER", "INFO"))
             eventually(lambda: differences(store, one) == [] and all_ready(store), within_s=LEVEL_S)
+
+
+def test_only_the_tenants_of_the_shard_that_is_away_wait(tmp_path: pathlib.Path, backend: Scripted) -> None:
+    """Where the Cluster itself goes on without it. What waited is sent when it is back, without its data."""
+    binary, directory = stores.valkey_binary(), tmp_path / "store"
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(stores.cluster(binary, directory, whole=False))
+        one = stack.enter_context(site(tmp_path / "a", store.url, backend.port))
+        with store:
+            calls(one)
+            eventually(lambda: differences(store, one) == [] and all_ready(store), within_s=LEVEL_S)
+            held = {each: each.ask("KEYS", "wb:1:{*}:m") for each in store.each}
+            lost = next(each for each, keys in held.items() if "wb:1:{acme}:m" in keys)
+            others = [tenant for tenant in TENANTS if f"wb:1:{{{tenant}}}:m" not in held[lost]]
+            assert len(others) == 2
+            port = lost.ask("CONFIG", "GET", "port")[1]
+            with contextlib.suppress(OSError, ValkeyError):
+                lost.ask("SHUTDOWN", "NOSAVE")
+            lost.__exit__(None, None, None)
+            store.each.remove(lost)
+            before = {tenant: posted(store, tenant) for tenant in others}
+            calls(one)
+            per_tenant = CALLS // len(TENANTS)
+            for tenant in others:
+                eventually(
+                    lambda tenant=tenant: posted(store, tenant) >= before[tenant] + per_tenant,
+                    within_s=LEVEL_S,
+                )
+        stack.enter_context(stores.node_of_cluster(binary, directory, int(port), whole=False))
+        eventually(lambda: stores.answers(f"redis://127.0.0.1:{port}"))
+        with store:
+            eventually(lambda: "cluster_state:ok" in store.ask("CLUSTER", "INFO"))
+            eventually(lambda: differences(store, one) == [] and all_ready(store), within_s=LEVEL_S)
+
+
+def posted(store: Running, tenant: str) -> int:
+    """How many calls of this tenant the store has."""
+    hours = [key for each in store.each for key in each.ask("KEYS", f"wb:1:{{{tenant}}}:h:*")]
+    flat = [word for hour in hours for word in store.ask("HGETALL", hour)]
+    return sum(
+        int(value) for field, value in zip(flat[::2], flat[1::2], strict=True) if field.endswith("|calls")
+    )
 
 
 def test_a_replica_that_lags_and_takes_over_is_caught_up(tmp_path: pathlib.Path, backend: Scripted) -> None:

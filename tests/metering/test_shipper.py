@@ -637,3 +637,36 @@ def test_what_an_operator_should_see_to_is_told() -> None:
             assert live.shipper.warnings()[0].startswith("the ledger's store cannot be reached")
 
     run(scenario)
+
+
+def counted(store: BalancesStore, tenant: str) -> int:
+    return store.sums().get((tenant, HOUR, CALLS), 0)
+
+
+@pytest.mark.parametrize("is_cluster", [True, False])
+def test_a_shard_that_is_away_keeps_only_its_own_tenants_waiting(is_cluster: bool) -> None:
+    """More of them than memory holds. With the mutant, a store that is asked as one, all wait."""
+
+    async def scenario() -> None:
+        live = Live(BalancesStore())
+        live.store.is_cluster = is_cluster
+        async with live.shipper:
+            for tenant in ("acme", "globex"):
+                live.write(tenant=tenant)
+            live.sync()
+            await eventually(live.is_shipped)
+            live.store.away = {"acme"}
+            for number in range(1, 30):
+                live.write(tenant="acme")
+                live.write(tenant="globex")
+                live.sync()
+                if is_cluster:
+                    await eventually(lambda number=number: counted(live.store, "globex") == number + 1)
+            await eventually(lambda: live.shipper.store_gone)
+            assert counted(live.store, "acme") == 1
+            assert counted(live.store, "globex") == (30 if is_cluster else 1)
+            assert live.shipper.lag() > 0
+            live.store.away = set()
+            await eventually(live.is_shipped)
+
+    run(scenario)

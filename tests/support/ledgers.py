@@ -122,6 +122,8 @@ class BalancesStore:
     def __init__(self, balances: Balances | None = None) -> None:
         self.balances = balances or Balances()
         self.connections = 1
+        self.is_cluster = False
+        self.away: set[str] = set()  # tenants whose shard is; of a cluster
         self.faults: list[str] = []  # for the next posts: "lost" (before it is taken), "unanswered" (after)
         self.posted: list[Batch] = []
         self.asked = 0  # how often for marks
@@ -229,9 +231,14 @@ class BalancesStore:
                     found[tenant, writer] = Refused("FORM", writer)
         return found
 
+    async def post_each(self, batches: Sequence[Batch]) -> list[Reply | None]:
+        return [None if one.tenant in self.away else (await self.post([one]))[0] for one in batches]
+
     async def post(self, batches: Sequence[Batch]) -> list[Reply]:
         if not batches:
             return []
+        if any(batch.tenant in self.away for batch in batches):
+            raise StoreUnavailable("no connection")
         await asyncio.sleep(0)
         fault = self.faults.pop(0) if self.faults else None
         if fault == "lost":

@@ -117,25 +117,31 @@ def single(
 
 
 def node_of_cluster(
-    binary: str, directory: pathlib.Path, port: int
+    binary: str, directory: pathlib.Path, port: int, *, whole: bool = True
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """One of a Cluster's servers; started again, it is the same node, without its data."""
+    """One of a Cluster's servers; started again, it is the same node, without its data.
+
+    whole: it answers nothing while another one is away, as is the default.
+    """
     options = {
         "port": str(port),
         "bind": "127.0.0.1",
         "cluster-enabled": "yes",
         "cluster-node-timeout": str(NODE_TIMEOUT_MS),
+        "cluster-require-full-coverage": "yes" if whole else "no",
     }
     return process(binary, directory / str(port), options)
 
 
 @contextlib.contextmanager
-def cluster(binary: str, directory: pathlib.Path, *, user: bool = False) -> Iterator[Running]:
-    """Three masters without replicas on loopback, each with a third of the slots."""
+def cluster(
+    binary: str, directory: pathlib.Path, *, user: bool = False, whole: bool = True
+) -> Iterator[Running]:
+    """Three masters without replicas on loopback, each with a third of the slots. whole: as of node_of_cluster."""
     ports = free_ports(3, also=BUS)
     with contextlib.ExitStack() as stack:
         for port in ports:
-            stack.enter_context(node_of_cluster(binary, directory, port))
+            stack.enter_context(node_of_cluster(binary, directory, port, whole=whole))
         nodes = [f"redis://127.0.0.1:{port}" for port in ports]
         for node in nodes:
             eventually(lambda node=node: answers(node))
