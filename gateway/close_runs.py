@@ -28,6 +28,7 @@ from metering.embedded import running_url
 from metering.hours import PaidHour
 from metering.journal import LOCK, lock_if_free
 from metering.price_book import PriceBook
+from metering.record import Host
 from metering.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR, NS_PER_S
 from metering.work_units import WorkUnits
@@ -113,6 +114,13 @@ def run(
     late_ns = where.allocation.late_minutes * _NS_PER_MINUTE
     behind = sum((hour + 1) * NS_PER_HOUR + late_ns <= now_ns for hour in waiting)
     return Found(closed, waiting, behind)
+
+
+def hosts(where: Place, hours: range) -> list[Host]:
+    """What the servers of these hours were found to be. Raises OSError, ArchiveError, FactsError."""
+    state_dir = pathlib.Path(where.state_dir)
+    with _work_directory(state_dir) as work:
+        return Sources(state_dir, archive_of(where.journal), _below(work, "sources"), hours).hosts()
 
 
 def rules(where: Place, book: PriceBook) -> Rules:

@@ -27,6 +27,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument(
         "--by", metavar="NAMES", help="sums by tenant, cost_centre, project, model, family, day, …"
     )
+    command.add_argument("--compare", metavar="TYPE,TYPE", help="what a model cost on two instance types")
+    command.add_argument("--model", metavar="M", help="of --compare: which model")
     command.add_argument("--tz", metavar="NAME", default="UTC", help="whose days --by day means")
     command.add_argument("--json", action="store_true", help="exact figures, as decimal strings")
     add_place(command)
@@ -39,11 +41,14 @@ def report(args: argparse.Namespace) -> int:
     from metering import selection, zones
     from metering.close_files import CloseFileError
     from metering.close_manifest import month_hours
+    from metering.facts import FactsError
     from metering.objects import ArchiveError
 
-    given = [name for name in ("pool", "tenant", "by") if getattr(args, name) is not None]
+    given = [name for name in ("pool", "tenant", "by", "compare") if getattr(args, name) is not None]
     if len(given) > 1:
         raise CommandError(f"--{' and --'.join(given)} do not go together", EXIT_USAGE)
+    if (args.compare is None) != (args.model is None):
+        raise CommandError("--compare and --model go together", EXIT_USAGE)
     try:
         month = args.month or datetime.datetime.now(datetime.UTC).strftime("%Y-%m")
         period = month_hours(month)
@@ -58,6 +63,8 @@ def report(args: argparse.Namespace) -> int:
             raise CommandError(f"no hour of {month} is closed; see `weighbridge close`")
         if args.by is not None:
             made = _by(closes, found, args.by.split(","), zone)
+        elif args.compare is not None:
+            made = _comparison(closes, found, args.compare.split(","), args.model, where)
         elif args.tenant is not None:
             made = _tenant(closes, found, args.tenant, where)
         else:
@@ -65,7 +72,7 @@ def report(args: argparse.Namespace) -> int:
         head, foot = _head(closes, month, found), _foot(closes, found.parts)
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
-    except (ArchiveError, CloseFileError) as error:
+    except (ArchiveError, CloseFileError, FactsError) as error:
         raise CommandError(str(error)) from error
     lines, figures = made
     if args.json:
@@ -164,6 +171,42 @@ def _tenant(closes: "Closes", found: "Selection", tenant: str, where: Place) -> 
     ]
     page = ["", *report_page.tenant(tenant, lines, where.chargeback), "", *used]
     return page, {"tenant": tenant, "chargeback": where.chargeback, "lines": figures}
+
+
+def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], model: str, where: Place) -> Made:
+    from gateway import close_runs, report_page
+    from metering import comparison, summaries
+    from metering.amounts import total
+    from metering.cells import usd
+
+    if len(types) != 2 or types[0] == types[1]:
+        raise CommandError("--compare takes two instance types, as in inf2.48xlarge,g6e.12xlarge", EXIT_USAGE)
+    sums = summaries.summarise(closes, found.parts, ["pool", "instance_type", "backend"])
+    prices = summaries.prices_used(closes, found.parts)
+    hosts = close_runs.hosts(where, found.period)
+    bases = [part.manifest.basis.partition(":")[0] for part in found.parts]
+    sides = []
+    for name in types:
+        of_type = [one._replace(key=one.key[2:]) for one in sums if one.key[:2] == (model, name)]
+        if not total(of_type).micro_hours:
+            raise CommandError(f"no closed hour of this month has {model!r} on {name!r}")
+        of_price = [price for price in prices if price.instance_type == name]
+        sides.append(comparison.side(name, of_type, of_price, hosts, bases))
+    made = comparison.compare(*sides)
+    figures = {
+        "model": model,
+        "sides": [
+            {"instance_type": side.instance_type, "facts": side.facts}
+            | {name: None if pusd is None else usd(pusd) for name, pusd in
+               (("usd_per_mtok", side.per_mtok), ("used_usd_per_mtok", side.used_per_mtok))}
+            | {"all": _figures(side.all_of_it), "tenants": _figures(side.tenants)}
+            for side in made.sides
+        ],
+        "lacking": made.lacking,
+        "differing": sorted(made.differing),
+        "saving_ppm": made.saving_ppm,
+    }  # fmt: skip
+    return ["", *report_page.comparison(model, made)], figures
 
 
 def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:

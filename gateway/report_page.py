@@ -9,6 +9,7 @@ from metering import month_report
 from metering.amounts import Amounts, PriceUsed, Summary
 from metering.close_manifest import Ratios
 from metering.close_row import RowKind
+from metering.comparison import FIELDS, Comparison, Side
 from metering.month_report import REST, Effect, Line, Waterfall
 from metering.units import div_half_up
 
@@ -65,7 +66,13 @@ def prices(used: Sequence[PriceUsed]) -> list[str]:
     lines = []
     for one in used[:_PRICES_MAX]:
         price = "no price known" if one.uusd_per_hour is None else f"{_rate(one.uusd_per_hour)} USD/h"
-        words = (one.purchase_option, one.region, one.date, one.source)
+        words = (
+            "simulated" if one.simulated else None,
+            one.purchase_option,
+            one.region,
+            one.date,
+            one.source,
+        )
         about = ", ".join(word for word in words if word)
         lines.append(_cut(f"  {one.instance_type}  {price}, {hours(one.micro_hours)}  {about}".rstrip()))
     if len(used) > _PRICES_MAX:
@@ -130,6 +137,32 @@ def tenant(name: str, lines: Sequence[Line], charged: str) -> list[str]:
     sums = (sum(one[1] for one in charges), of.usage, of.price, sum(one[2] for one in charges))
     changed.append(("sum", "", *map(usd, sums)))
     return [*found, "", *aligned(changed, words=2)]
+
+
+def comparison(model: str, found: Comparison) -> list[str]:
+    """Two kinds of hardware side by side, and the saving if there is one to be said."""
+    one, other = found.sides
+    rows: list[tuple[str, ...]] = [(f"model {model}", one.instance_type, other.instance_type, "")]
+    for field in FIELDS:
+        values = (", ".join(each.facts[field]) or "not known" for each in found.sides)
+        rows.append((field, *values, "differs" if field in found.differing else ""))
+    one_by_one = [_costs(each) for each in found.sides]
+    rows += [(name, *(costs[name] for costs in one_by_one), "") for name in one_by_one[0]]
+    lines = aligned(rows, words=4)
+    if found.saving_ppm is None:
+        return [*lines, "", "not comparable:", *(f"  {reason}" for reason in found.lacking)]
+    word = "less" if found.saving_ppm >= 0 else "more"
+    share = _percent(abs(found.saving_ppm))
+    lines += [
+        "",
+        f"a token cost {share} {word} on {one.instance_type} than on {other.instance_type}, with what was not used",
+    ]
+    if found.differing:
+        in_order = [field for field in FIELDS if field in found.differing]
+        lines.append(
+            f"they differ in {', '.join(in_order)}: what the difference comes of is not said by this"
+        )
+    return lines
 
 
 def aligned(rows: Sequence[Sequence[str]], *, words: int) -> list[str]:
@@ -201,6 +234,22 @@ def _figures(one: Amounts) -> Iterable[str]:
         usd(one.shared_pusd),
         usd(one.estimated_pusd),
     )
+
+
+def _costs(each: Side) -> dict[str, str]:
+    tenants = each.tenants
+    return {
+        "paid": hours(each.all_of_it.micro_hours),
+        "calls": f"{tenants.calls:,}",
+        "prompt tokens a call": _mean(tenants.prompt_tokens, tenants.calls),
+        "completion tokens a call": _mean(tenants.completion_tokens, tenants.calls),
+        "USD per 1M tokens": rate(each.per_mtok),
+        "without what was not used": rate(each.used_per_mtok),
+    }
+
+
+def _mean(amount: int, count: int) -> str:
+    return f"{div_half_up(amount, count):,}" if count else "-"
 
 
 def _slot_hours(slot_ns: int) -> str:

@@ -59,4 +59,5 @@ class PriceUsed(NamedTuple):
     region: str | None
     source: str | None
     date: str | None
+    simulated: bool
     micro_hours: int

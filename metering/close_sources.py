@@ -23,7 +23,7 @@ from metering.hours import Told
 from metering.journal import SALVAGE, Directory, directories
 from metering.manifest import End, FactsObject, Manifest
 from metering.objects import ArchiveError
-from metering.record import Line, Registration, Tick
+from metering.record import Host, Identity, Line, Registration, Tick
 from metering.retention import NS_PER_DAY
 from metering.segments import Blocks
 from metering.spans import CLOCK_SLACK_NS
@@ -88,17 +88,23 @@ class Sources:
 
     def told(self) -> list[Told]:
         """The registrations that may bear on these hours. Raises OSError, ArchiveError, FactsError."""
-        paths = [
-            *self._recent(self._facts / HOURS),
-            *self._recent(self._made_now / HOURS),
-            *self._fetch_all(f"/{HOURS}/"),
-        ]
+        here = (*self._recent(self._facts / HOURS), *self._recent(self._made_now / HOURS))
         return [
             Told(path.stem.partition("-")[0], line)
-            for path in paths
+            for path in (*here, *self._fetch_all(f"/{HOURS}/"))
             for line in _lines(path)
             if isinstance(line, Registration)
         ]
+
+    def hosts(self) -> list[Host]:
+        """What servers were found to be, as far back as journals are here, and in the archive those that bear on these
+        hours. Raises OSError, ArchiveError, FactsError.
+        """
+        here = (
+            path for root in (self._facts, self._made_now) for path in sorted((root / HOURS).glob("*.jsonl"))
+        )
+        lines = (line for path in (*here, *self._fetch_all(f"/{HOURS}/")) for line in _lines(path))
+        return [line.host for line in lines if isinstance(line, Identity)]
 
     def files(self, hours: range) -> list[pathlib.Path]:
         """Parquet files with all calls of some of the hours, each segment once.

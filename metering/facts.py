@@ -3,7 +3,7 @@
     segment ─▶ its lines, as far as they chain ─▶ `call` lines ─▶ duckdb ─▶ hidden directory ─▶ renamed
 
     <root>/day=2026-11-28/<writer>-<first seq, 16 digits>.parquet      day: of the calls' `finished_ns`, UTC
-    <root>/hours/<writer>-<first seq, 16 digits>.jsonl                 `registration`, `tick` lines, if there are any
+    <root>/hours/<writer>-<first seq, 16 digits>.jsonl                 `identity`, `registration`, `tick` lines, if any
     <root>/.making/<writer>-<first seq>/                               what a crash kept from being finished
 
 A call without an attempt has one row. Exactly one row of each call is_serving: that of the attempt that served it,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MAKING = ".making"
 DAY_PREFIX = "day="
 HOURS = "hours"
-HOUR_KINDS = ("registration", "tick")
+HOUR_KINDS = ("identity", "registration", "tick")
 """Kinds of lines that bear on hours besides the calls."""
 
 _NS_PER_DAY = 24 * NS_PER_HOUR

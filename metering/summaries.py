@@ -32,6 +32,7 @@ _DIMENSIONS = {
     "instance_type": "r.instance_type",
     "operation": "r.operation",
     "region": "r.region",
+    "backend": "r.backend",
     "cost_centre": f"coalesce({', '.join(f'r.tags[{quoted(tag)}]' for tag in COST_CENTRE_TAGS)})",
 }
 DAY = "day"
@@ -86,7 +87,7 @@ def prices_used(closes: Closes, parts: Sequence[Part]) -> list[PriceUsed]:
 
     if not parts:
         return []
-    names = "instance_type, uusd_per_hour, purchase_option, region, price_source, price_date"
+    names = "instance_type, uusd_per_hour, purchase_option, region, price_source, price_date, simulated"
     with closes.paths(part.manifest for part in parts) as paths:
         files = ", ".join(map(quoted, paths))
         query = f"""

@@ -107,6 +107,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.close_manifest",
     "metering.close_months",
     "metering.close_row",
+    "metering.comparison",
     "metering.control",
     "metering.cursor",
     "metering.epochs",

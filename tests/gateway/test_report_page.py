@@ -108,7 +108,7 @@ def test_a_tenants_month_shows_both_bases_and_why_it_differs() -> None:
 
 def test_prices_are_cut_to_the_width_and_counted() -> None:
     one = PriceUsed(
-        "inf2.48xlarge", 12_981_270, "on-demand", "us-east-1", "list " * 30, "2026-07-20", 720_000_000
+        "inf2.48xlarge", 12_981_270, "on-demand", "us-east-1", "list " * 30, "2026-07-20", False, 720_000_000
     )
     lines = report_page.prices([one] * 13 + [one._replace(uusd_per_hour=None)])
     assert lines[0].startswith(
@@ -116,8 +116,8 @@ def test_prices_are_cut_to_the_width_and_counted() -> None:
     )
     assert max(map(len, lines)) <= 100
     assert lines[-1] == "  and 2 more"
-    (unknown,) = report_page.prices([one._replace(uusd_per_hour=None, source=None)])
-    assert "no price known" in unknown
+    (unknown,) = report_page.prices([one._replace(uusd_per_hour=None, source=None, simulated=True)])
+    assert "no price known, 720.00 h  simulated" in unknown
 
 
 def test_a_table_has_tenants_first_and_adds_up() -> None:
