@@ -239,6 +239,13 @@ class InstanceTypeEntry(Section, frozen=True, kw_only=True, forbid_unknown_field
     cores: Count | None = None
 
 
+class Exports(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who bills, in FOCUS files. account: the billing account's id; issuer: its name, and of who serves the models."""
+
+    account: Text = "weighbridge"
+    issuer: Text = "Weighbridge"
+
+
 class SharedCostEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A cost that is no instance, in USD as a decimal string: either by month or by hour.
 
@@ -283,6 +290,7 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prices: tuple[PriceEntry, ...] = ()
     instance_types: tuple[InstanceTypeEntry, ...] = ()
     shared_costs: tuple[SharedCostEntry, ...] = ()
+    exports: Exports = Exports()
 
 
 def with_digests(config: Config) -> list[str]:

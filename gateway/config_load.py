@@ -18,6 +18,7 @@ from gateway.config import (
     LISTEN_DEFAULT,
     Allocation,
     Config,
+    Exports,
     InstanceTypeEntry,
     Journal,
     Model,
@@ -77,6 +78,7 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allocation: Allocation = Allocation()
     shared_costs: tuple[SharedCostEntry, ...] = ()
     chargeback: Literal["rate-card", "allocated"] = "rate-card"
+    exports: Exports = Exports()
 
     @property
     def journals(self) -> pathlib.Path:

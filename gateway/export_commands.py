@@ -1,23 +1,20 @@
 """`weighbridge export`: the ledger's estimates, or closed hours as FOCUS, CSV, JSON lines and Parquet."""
 
 import argparse
-import os
 import pathlib
 
-from gateway import config_load, pricing_config
+from gateway import pricing_config
 from gateway.commands import (
     EXIT_OK,
     EXIT_USAGE,
     CommandError,
     add,
     add_place,
-    flags,
     place,
     say,
     say_broken,
     tell,
 )
-from gateway.config import Config
 from gateway.config_load import Place
 
 FORMATS = ("focus-split", "focus-chargeback", "csv", "parquet", "json")
@@ -117,20 +114,14 @@ def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
             table.header(version, is_split=form is Format.FOCUS_SPLIT)
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
-    options = Options(version=version)
-    if form is Format.FOCUS_CHARGEBACK:
-        config = _config(args)
-        by = args.chargeback or (config.chargeback if config else Charged.RATE_CARD)
-        cards = pricing_config.rate_cards(config) if config else []
-        options = Options(version=version, charged=Charged(by), card_of=cards_in_force(cards))
+    options = Options(
+        issuer=table.Issuer(where.exports.account, where.exports.issuer),
+        version=version,
+        charged=Charged(args.chargeback or where.chargeback),
+        card_of=cards_in_force(pricing_config.rate_cards(where.models)),
+    )
     asked = closed_export.Asked(
         form, hours, args.tz, args.out, options, omit_unpriced=args.omit_unpriced, running=args.running
     )
     closed_export.write(where, asked, lambda told: tell(where, "export", told), say)
     return EXIT_OK
-
-
-def _config(args: argparse.Namespace) -> Config | None:
-    """The configuration, for its rate cards; None: there is none."""
-    path = config_load.config_path(args.config, os.environ)
-    return config_load.load(path, os.environ, flags(args)) if path.exists() else None

@@ -29,12 +29,12 @@ def price_book(prices: Iterable[PriceEntry], imported: Iterable[InstancePrice], 
 
 def price_list(config: Config, book: PriceBook) -> PriceList:
     """The configured rate cards before the prices of instances."""
-    return PriceList(rate_cards(config), book)
+    return PriceList(rate_cards(config.models), book)
 
 
-def rate_cards(config: Config) -> list[RateCard]:
+def rate_cards(models: Iterable[Model]) -> list[RateCard]:
     """All of them."""
-    return [_card(model.name, entry) for model in config.models for entry in model.rate_cards]
+    return [_card(model.name, entry) for model in models for entry in model.rate_cards]
 
 
 def work_units(models: Iterable[Model]) -> WorkUnitTable:

@@ -244,7 +244,11 @@ def _measured(closes: Closes, month: str | None) -> _Measured:
 
 def _card(config: Config, model: str, hardware: tuple[str, str], at_ns: int) -> RateCard | None:
     """The card of the type, else of the family, that is in force."""
-    cards = [one for one in pricing_config.rate_cards(config) if one.model == model and one.since_ns <= at_ns]
+    cards = [
+        one
+        for one in pricing_config.rate_cards(config.models)
+        if one.model == model and one.since_ns <= at_ns
+    ]
     for name in hardware:
         if of := [one for one in cards if one.hardware == name]:
             return max(of, key=lambda one: one.since_ns)

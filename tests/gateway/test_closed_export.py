@@ -130,6 +130,8 @@ def test_rate_cards_of_the_configuration_price_the_chargeback(closes: Closes, he
     }
     config = {
         "state_dir": "state",
+        "exports": {"account": "llm-platform", "issuer": "Example Corp"},
+        "chargeback": "rate-card",
         "tenants": [{"name": "acme"}],
         "models": [{"name": "llama", "tiers": [{"backends": ["inf2-a"]}], "rate_cards": [card]}],
         "backends": [
@@ -169,6 +171,9 @@ def test_rate_cards_of_the_configuration_price_the_chargeback(closes: Closes, he
         == 0
     )
     assert manifest("cb.csv")["chargeback"] == "allocated"
+    assert {(one["BillingAccountId"], one["InvoiceIssuerName"], one["InvoiceId"]) for one in rows} == {
+        ("llm-platform", "Example Corp", "llm-platform-2026-01")
+    }
     with open("cb.csv", newline="") as file:
         assert [one["ListCost"] for one in csv.DictReader(file)] == ["12.981270000000", "0.000000000000"]
 
