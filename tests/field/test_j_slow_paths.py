@@ -82,16 +82,15 @@ def check_undisturbed(stage: Stage, bystander: Bystander, work: Callable[[], Non
             work()
             while time.monotonic() < until_s:
                 stage.post(R)
-        gaps_s, probes_s = seen[-1].gaps_s, seen[-1].probes_s
+        gaps_s, probes_s, late_s = seen[-1].gaps_s, seen[-1].probes_s, seen[-1].late_s
         if (
-            max(gaps_s) < GAP_S_MAX
-            and percentile(gaps_s, 99) < GAP_S_P99_MAX
-            and percentile(probes_s, 99) < HEALTHZ_S_MAX
+            max(gaps_s) < GAP_S_MAX + max(late_s)
+            and percentile(gaps_s, 99) < GAP_S_P99_MAX + percentile(late_s, 99)
+            and percentile(probes_s, 99) < HEALTHZ_S_MAX + percentile(late_s, 99)
         ):
             return
-    pytest.fail(
-        f"longest gap and probe in s, round by round: {[(max(s.gaps_s), max(s.probes_s)) for s in seen]}"
-    )
+    longest = [(max(one.gaps_s), max(one.probes_s), max(one.late_s)) for one in seen]
+    pytest.fail(f"longest gap, probe and lateness of the bystander in s, round by round: {longest}")
 
 
 # -- BR-106
@@ -319,13 +318,17 @@ def test_br_110_a_slow_disk_does_not_block_the_loop(tmp_path: pathlib.Path, name
         slow.touch()
         stage.post(R)  # the first slow one is felt: it is by this that the disk is known
         probes_s: list[float] = []
+        late_s: list[float] = []  # of this thread, which the machine may let wait too
         over = threading.Event()
 
         def probe() -> None:
+            asked_s = time.monotonic()
             while not over.wait(EVERY_S):
                 began_s = time.monotonic()
+                late_s.append(began_s - asked_s - EVERY_S)
                 assert stage.gateway.alive()
-                probes_s.append(time.monotonic() - began_s)
+                asked_s = time.monotonic()
+                probes_s.append(asked_s - began_s)
 
         thread = threading.Thread(target=probe)
         thread.start()
@@ -333,7 +336,7 @@ def test_br_110_a_slow_disk_does_not_block_the_loop(tmp_path: pathlib.Path, name
         over.set()
         thread.join()
         assert {reply.status for reply in got} == {200}
-        assert sorted(probes_s)[len(probes_s) * 95 // 100] < HEALTHZ_S_MAX
+        assert percentile(probes_s, 95) < HEALTHZ_S_MAX + percentile(late_s, 95)
         assert max(probes_s) < 0.9  # none waited for a write, which takes a second
         slow.unlink()
         assert stage.post(R).status == 200

@@ -3,7 +3,7 @@
 A process of its own holds the backend of the stream, its client and the probe, so that the work of the test itself
 holds none of them up. It is told what to do by lines on its stdin and answers with lines on its stdout:
 
-    ─▶ <port of the backend>      ◀─ watch PORT KEY MODEL   ─▶ begun   ◀─ stop   ─▶ {"gaps_s": […], "probes_s": […]}
+    ─▶ <port of the backend>      ◀─ watch PORT KEY MODEL   ─▶ begun   ◀─ stop   ─▶ {"gaps_s": […], …}
 
 Imports nothing of the product.
 """
@@ -27,10 +27,15 @@ EVERY_S = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """gaps_s: between two reads of the stream; probes_s: how long each answer of /healthz took."""
+    """gaps_s: between two reads of the stream; probes_s: how long each answer of /healthz took.
+
+    late_s: by how much the bystander itself, which has nothing to wait for, was run later than it asked to be. So
+    long the machine had other things to do, and that is nobody's doing.
+    """
 
     gaps_s: list[float]
     probes_s: list[float]
+    late_s: list[float]
 
 
 class Bystander:
@@ -106,11 +111,19 @@ async def _probe(port: int, probes_s: list[float]) -> None:
         await asyncio.sleep(EVERY_S)
 
 
+async def _be_late(late_s: list[float]) -> None:
+    while True:
+        began_s = time.monotonic()
+        await asyncio.sleep(EVERY_S)
+        late_s.append(time.monotonic() - began_s - EVERY_S)
+
+
 async def _watch(commands: asyncio.StreamReader, port: int, key: str, model: str) -> None:
-    seen, begun = Seen([], []), asyncio.Event()
+    seen, begun = Seen([], [], []), asyncio.Event()
     tasks = [
         asyncio.create_task(_read(port, key, model, seen.gaps_s, begun)),
         asyncio.create_task(_probe(port, seen.probes_s)),
+        asyncio.create_task(_be_late(seen.late_s)),
     ]
     await begun.wait()
     print("begun", flush=True)

@@ -22,6 +22,9 @@ class Asked:
     body: bytes
 
 
+_TURNS = 3
+"""Of the loop, at the end: a connection that failed in its handshake was never ours, and closes in turns of its own."""
+
 Answer = Callable[[Asked, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -62,6 +65,8 @@ async def backend(
     finally:
         server.close()
         await asyncio.gather(*map(_close, tuple(writers)))
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
@@ -162,8 +167,10 @@ class Scripted:
             self.port = port
             started.set()
             await self._stopping.wait()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked.append(asked)
