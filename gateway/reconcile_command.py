@@ -45,7 +45,7 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def reconcile(args: argparse.Namespace) -> int:
     """Compare a month's closed hours with the bill of AWS, and give them what was paid. Status 1: not all explained."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
-    from metering.bill_lines import BillError
+    from metering.bill_cells import BillError
     from metering.close_files import CloseFileError
     from metering.closes import Closes
     from metering.objects import ArchiveError

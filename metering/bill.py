@@ -7,7 +7,7 @@
                     └─ credit, refund, tax, other charges ──────▶ by_meaning alone: shown, never allocated
 
 Effective cost: what was paid in advance counts in the hour in which it was used, and not when it was paid. The
-formula of each line type is AWS' own for amortised cost; it stands in metering/bill_lines.py. Money is picodollars,
+formula of each line type is AWS' own for amortised cost; it stands in metering/bill_cur.py. Money is picodollars,
 time micro-hours. Σ by_meaning = all that the lines say; nothing is in it twice.
 """
 
@@ -315,7 +315,7 @@ class _Folding:
             charge.list_uusd = max(line.list_uusd, charge.list_uusd or 0)
         if line.micro_hours > self._longest.get(
             place, 0
-        ):  # of an hour that is billed in parts, the longest tells
+        ):  # of an hour that is billed in parts the longest tells
             self._longest[place] = line.micro_hours
             charge.purchase_option = line.meaning.value
         if line.capacity is not None:

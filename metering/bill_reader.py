@@ -13,23 +13,11 @@ import hashlib
 import pathlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from metering import bill, close_manifest
+from metering import bill, bill_cur, bill_focus, close_manifest
 from metering.bill import Line, ReadBill
-from metering.bill_lines import (
-    CUR_COLUMNS,
-    CUR_NEEDED,
-    CURRENCY,
-    FOCUS_COLUMNS,
-    FOCUS_NEEDED,
-    INSTANCE_USAGE,
-    RESERVED_USAGE,
-    BillError,
-    CurRow,
-    FocusRow,
-    Lines,
-)
+from metering.bill_cells import INSTANCE_USAGE, RESERVED_USAGE, BillError, Moments
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,14 +26,25 @@ _PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_ROWS = 4_096
 _MEMORY = "1GB"
+_CURRENCY = "USD"
 _LEGACY = "lineItem/LineItemType"
 _SKU_DETAILS = "SkuPriceDetails"
 _SKU_TYPE = 'InstanceType"? *[:=] *"?([A-Za-z0-9.-]+)'
 _READ_BYTES = 1 << 20
 
 
+class LineReader(Protocol):
+    """Reads the rows of one format. Raises BillError."""
+
+    def line(self, cells: Sequence[str | None], copies: int) -> Line:
+        """cells: in the order of the format's columns."""
+
+
 class Format(NamedTuple):
-    """How a kind of bill is read. columns: field → the columns that may hold it."""
+    """How a kind of bill is read. mark: a column that no other kind has; needed: columns without which it is none.
+
+    columns: field → the columns that may hold it. split: of the lines of containers. has_families: of plans.
+    """
 
     name: str
     mark: str
@@ -54,15 +53,31 @@ class Format(NamedTuple):
     currency: str
     invoice: str
     split: str | None
-    plan_family: str | None
+    has_families: bool
+    lines: Callable[[str], LineReader]
 
 
 CUR = Format(
-    "CUR 2.0", "line_item_line_item_type", CUR_NEEDED, CUR_COLUMNS, "line_item_currency_code", "bill_invoice_id",
-    "split_line_item_parent_resource_id", "plan_family",
-)  # fmt: skip
+    name="CUR 2.0",
+    mark="line_item_line_item_type",
+    needed=bill_cur.NEEDED,
+    columns=bill_cur.COLUMNS,
+    currency="line_item_currency_code",
+    invoice="bill_invoice_id",
+    split="split_line_item_parent_resource_id",
+    has_families=True,
+    lines=bill_cur.CurLines,
+)
 FOCUS = Format(
-    "FOCUS", "ChargeCategory", FOCUS_NEEDED, FOCUS_COLUMNS, "BillingCurrency", "InvoiceId", None, None
+    name="FOCUS",
+    mark="ChargeCategory",
+    needed=bill_focus.NEEDED,
+    columns=bill_focus.COLUMNS,
+    currency="BillingCurrency",
+    invoice="InvoiceId",
+    split=None,
+    has_families=False,
+    lines=bill_focus.FocusLines,
 )
 
 
@@ -169,7 +184,6 @@ class _Reading:
                 f"the files are of {', '.join(months) or 'no month'}, and have nothing of {month}"
             )
         self._want(wanted(month))
-        lines = Lines(month)
         ((covered, uninvoiced),) = self._all(
             f'SELECT max("end"), count(*) FILTER (invoice IS NULL) FROM bill WHERE {_of(month)}'
         )
@@ -181,10 +195,10 @@ class _Reading:
             rows=rows,
             other_months=tuple(other for other in months if other != month),
             split_rows=self._split_rows(month),
-            covered_until_ns=lines.moment(covered, "the newest row"),
+            covered_until_ns=Moments().read(covered, "the newest row"),
             invoiced=not uninvoiced,
             approximate=any("DOUBLE" in kind or "FLOAT" in kind for kind in self._kinds()),
-            bill=bill.fold(self._lines(lines, month), close_manifest.month_hours(month)),
+            bill=bill.fold(self._lines(month), close_manifest.month_hours(month)),
         )
 
     def _want(self, wanted: Wanted) -> None:
@@ -192,19 +206,17 @@ class _Reading:
             select = "SELECT unnest(?::VARCHAR[]) AS id"
             self._connection.execute(f"CREATE TEMP TABLE {name} AS {select}", [sorted(values)])
 
-    def _lines(self, lines: Lines, month: str) -> Iterator[Line]:
+    def _lines(self, month: str) -> Iterator[Line]:
         fields = ", ".join(_name(field) for field in self._format.columns)
         query = (
             f"SELECT count(*), {fields} FROM bill WHERE ({_of(month)} OR usage_type LIKE '%CapacityBlock%') "
             f"AND split_of IS NULL AND ({self._scope()}) GROUP BY ALL ORDER BY ALL"
         )
+        lines = self._format.lines(month)
         cursor = self._connection.execute(query)
         while batch := cursor.fetchmany(_BATCH_ROWS):
             for copies, *cells in batch:
-                if self._format is CUR:
-                    yield lines.of_cur(CurRow._make(cells), copies)
-                else:
-                    yield lines.of_focus(FocusRow._make(cells), copies)
+                yield lines.line(cells, copies)
 
     def _scope(self) -> str:
         """SQL: this row can bear on the serving instances, or on hardware of their families."""
@@ -214,7 +226,7 @@ class _Reading:
             "regexp_extract(resource, '[^/]*$') IN (SELECT id FROM instances)",
             f"({of_hours} OR usage_type IS NULL) AND split_part({type_}, '.', 1) IN (SELECT id FROM families)",
         ]
-        if self._format.plan_family is not None:
+        if self._format.has_families:
             family = "split_part(plan_family, '.', 1)"
             parts.append(f"line_type LIKE 'SavingsPlan%Fee' AND {family} IN (SELECT id FROM families)")
         return " OR ".join(f"({part})" for part in parts)
@@ -226,8 +238,8 @@ class _Reading:
     def _check_currency(self, month: str) -> None:
         query = f"SELECT DISTINCT currency FROM bill WHERE {_of(month)} AND ({self._scope()})"
         found = {currency for (currency,) in self._all(query)}
-        if others := sorted(str(currency) for currency in found - {CURRENCY}):
-            raise BillError(f"the bill is in {', '.join(others)}; only {CURRENCY} can be reconciled")
+        if others := sorted(str(currency) for currency in found - {_CURRENCY}):
+            raise BillError(f"the bill is in {', '.join(others)}; only {_CURRENCY} can be reconciled")
 
     def _split_rows(self, month: str) -> int:
         parent = "regexp_extract(split_of, '[^/]*$') IN (SELECT id FROM instances)"

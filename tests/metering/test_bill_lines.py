@@ -2,8 +2,9 @@
 
 import pytest
 
+from metering import bill_cur, bill_focus
 from metering.bill import Line, Meaning
-from metering.bill_lines import CUR_COLUMNS, FOCUS_COLUMNS, BillError, CurRow, FocusRow, Lines, type_of
+from metering.bill_cells import BillError, type_of
 
 BOX, SPOT = "USE2-BoxUsage:inf2.48xlarge", "SpotUsage:inf2.24xlarge"
 RI, PLAN, CR = (
@@ -15,19 +16,19 @@ START, END = "2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z"
 
 
 def cur(**cells: str | None) -> Line:
-    given = dict.fromkeys(CUR_COLUMNS) | {
+    given = dict.fromkeys(bill_cur.COLUMNS) | {
         "period": "2026-11-01T00:00:00Z", "id": "l1", "start": START, "end": END, "resource": "i-1",
         "usage_type": BOX, "quantity": "1.0000000000", "cash": "12.98127", "cost": "12.98127",
     }  # fmt: skip
-    return Lines("2026-11").of_cur(CurRow(**(given | cells)))
+    return bill_cur.CurLines("2026-11").line([*(given | cells).values()])
 
 
 def focus(**cells: str | None) -> Line:
-    given = dict.fromkeys(FOCUS_COLUMNS) | {
+    given = dict.fromkeys(bill_focus.COLUMNS) | {
         "period": "2026-11-01 00:00:00", "start": START, "end": END, "resource": "i-1", "usage_type": BOX,
         "quantity": "1", "unit": "Hours", "cost": "3.5", "category": "Usage",
     }  # fmt: skip
-    return Lines("2026-11").of_focus(FocusRow(**(given | cells)))
+    return bill_focus.FocusLines("2026-11").line([*(given | cells).values()])
 
 
 @pytest.mark.parametrize(

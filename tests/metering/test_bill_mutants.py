@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from metering import bill as folding
-from metering import bill_lines, bill_reader, reconcile
+from metering import bill_cells, bill_cur, bill_reader, reconcile
 from metering.bill import Charge, Line, Meaning
-from metering.bill_lines import CurRow
+from metering.bill_cur import CurRow
 from metering.close_row import CloseRow, RowKind
 from metering.reconcile import What
 from tests.support import billed, cur
@@ -50,20 +50,20 @@ Patch = pytest.MonkeyPatch
 
 def negation_costs(patch: Patch) -> None:
     """What a plan takes back is taken off, too."""
-    cost = bill_lines._cur_cost
+    cost = bill_cur._cost
     patch.setattr(
-        bill_lines,
-        "_cur_cost",
+        bill_cur,
+        "_cost",
         lambda row, meaning, where: cost(row, Meaning.FEE if meaning is Meaning.NEGATION else meaning, where),
     )
 
 
 def fee_counts_twice(patch: Patch) -> None:
     """What was paid in advance counts when it is paid, and when it is used."""
-    cost = bill_lines._cur_cost
+    cost = bill_cur._cost
     patch.setattr(
-        bill_lines,
-        "_cur_cost",
+        bill_cur,
+        "_cost",
         lambda row, meaning, where: cost(
             row, Meaning.FEE if meaning is Meaning.AMORTISED else meaning, where
         ),
@@ -99,7 +99,7 @@ def containers_count(patch: Patch) -> None:
 def floats(patch: Patch) -> None:
     """Amounts are binary floating point."""
     patch.setattr(
-        bill_lines, "_integer", lambda text, parts, where: None if text is None else int(float(text) * parts)
+        bill_cells, "integer", lambda text, parts, where: None if text is None else int(float(text) * parts)
     )
 
 
@@ -115,10 +115,10 @@ def discount_forgotten(patch: Patch) -> None:
 
 def credit_allocated(patch: Patch) -> None:
     """A credit lowers what an instance cost."""
-    meaning = bill_lines._cur_meaning
+    meaning = bill_cur._meaning
     patch.setattr(
-        bill_lines,
-        "_cur_meaning",
+        bill_cur,
+        "_meaning",
         lambda row: Meaning.DISCOUNT if meaning(row) is Meaning.CREDIT else meaning(row),
     )
 
@@ -151,8 +151,8 @@ def sharing_at_list(patch: Patch) -> None:
 
 
 def _with_row(patch: Patch, change: Callable[[CurRow], CurRow]) -> None:
-    cost = bill_lines._cur_cost
-    patch.setattr(bill_lines, "_cur_cost", lambda row, meaning, where: cost(change(row), meaning, where))
+    cost = bill_cur._cost
+    patch.setattr(bill_cur, "_cost", lambda row, meaning, where: cost(change(row), meaning, where))
 
 
 MUTANTS = (

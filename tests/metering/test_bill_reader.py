@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from metering import bill_reader
-from metering.bill_lines import BillError
+from metering.bill_cells import BillError
 from metering.bill_reader import Wanted
 from tests.support import billed, cur
 
