@@ -254,11 +254,9 @@ class Call:
         self.state = QUEUED
         self._asked_ns = now_ns
         self._queue_deadline_ns = self._within_total(now_ns + self.limits.queue_ns)
-        self._course.set_out()
-        return self._ask(now_ns)
+        return self._ask(self._course.set_out(), now_ns)
 
-    def _ask(self, now_ns: int) -> Actions:
-        patience_ns = self._course.patience_ns
+    def _ask(self, patience_ns: int | None, now_ns: int) -> Actions:
         self._due_ns = self._queue_deadline_ns
         if patience_ns is not None:
             self._due_ns = min(self._due_ns, now_ns + patience_ns)
@@ -268,7 +266,7 @@ class Call:
         """Patience is over: spill to the next tier; or there is no time left: shed."""
         if self._course.patience_ns is not None and now_ns < self._queue_deadline_ns:
             self._course.spill()
-            return self._ask(now_ns)
+            return self._ask(self._course.patience_ns, now_ns)
         self._tally.queue_wait_ns += now_ns - self._asked_ns
         error = errors.NoBackend("all servers of this model are full; try again", retry_after_s=1)
         return [Leave(), *self._conclude_with(error, Outcome.SHED)]
@@ -280,8 +278,9 @@ class Call:
         tally.queue_wait_ns += now_ns - self._asked_ns
         tally.begin_attempt(candidate.target, candidate.tier, now_ns)
         self._number += 1
-        self._reader = None
-        self._body, self._body_bytes = [], 0
+        if self._number > 1:  # of an attempt before this one
+            self._reader = None
+            self._body, self._body_bytes = [], 0
         self.state = CONNECTING
         self._due_ns = self._within_total(now_ns + self.limits.connect_ns)
         return (Connect(candidate.target, self._number),)

@@ -62,6 +62,6 @@ def _origin(tally: Tally) -> bytes:
         lines += b"x-weighbridge-fallback: %b\r\n" % tally.fallback.encode()
     if tally.spill is not None:
         lines += b"x-weighbridge-spill: %b\r\n" % tally.spill.encode()
-    if ignored := tally.ignored():
+    if tally.facts.keys and (ignored := tally.ignored()):
         lines += b"x-weighbridge-ignored: %b\r\n" % ",".join(ignored).encode()
     return lines

@@ -203,7 +203,8 @@ class Relay:
         wants = action.wants
         backend = self._services.seats.ask(self._ticket, wants) if self._seated else wants[0]
         if backend is not None:
-            self._act(self.call.handle(machine.Granted(backend=backend), self._services.clock()))
+            for each in self.call.handle(machine.Granted(backend=backend), self._services.clock()):
+                ACTIONS[type(each)](self, each)
 
     def _leave(self, _action: machine.Leave) -> None:
         self._services.seats.leave(self._ticket)

@@ -211,11 +211,15 @@ class Course:
         """How many may still be tried."""
         return len(self._left)
 
-    def set_out(self) -> None:
-        """Open the lowest tier that has somebody to try, and those after a tier that is not waited for."""
+    def set_out(self) -> int | None:
+        """Open the lowest tier that has somebody to try, and those after a tier that is not waited for.
+
+        returns: `patience_ns`.
+        """
         self._base_tier = self._open_tier = self._left[0].tier
-        while self.patience_ns == 0:
+        while (patience_ns := self.patience_ns) == 0:
             self.spill()
+        return patience_ns
 
     @property
     def patience_ns(self) -> int | None:

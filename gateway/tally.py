@@ -243,7 +243,7 @@ class Tally:
             facts.operation.name,  # operation
             outcome,  # outcome
             facts.params,  # params
-            self.ignored(),  # params_ignored
+            self.ignored() if facts.keys else (),  # params_ignored
             self.plan.line,  # plan
             prev,  # prev
             priced.price_basis if priced else None,  # price_basis

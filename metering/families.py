@@ -572,14 +572,15 @@ class Families:
     def observe(self, line: Line) -> None:
         """Count one line. `call` and `refused` lines bear on metrics, the others do not."""
         if line.kind == "call":
-            self._count(line)
+            self.count(line)
         elif line.kind == "refused":
             labels = line.tenant or UNKNOWN, line.model or UNKNOWN, UNKNOWN, REFUSED
             self._calls.add_many(line.count, *labels)
             if (bound := BOUND_OF_REFUSAL.get(line.reason)) is not None:
                 self._bounds.add_many(line.count, bound.value)
 
-    def _count(self, call: CallRecord) -> None:
+    def count(self, call: CallRecord) -> None:
+        """Count a call: `observe`, for who knows that it is one."""
         usage, outcome, cost_pusd = call.usage, call.outcome, call.cost_pusd
         key = (call.tenant, call.model, call.instance_family, outcome, usage.source)
         bound = self._bound.get(key)

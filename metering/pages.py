@@ -49,6 +49,8 @@ CELLS_ROOM = 4096
 _MAGIC = b"WBPAGE1\n"
 _FILE = struct.Struct("<8s16s24sQQ")
 _HEAD = struct.Struct("<IIQQQQ32s")
+_HEAD_TAIL = struct.Struct("<IQQQQ32s")  # all of it but its first field
+_HEAD_BYTES = _HEAD.size
 _HEADS = (_FILE.size, _FILE.size + _HEAD.size)
 _DEFS = _FILE.size + 2 * _HEAD.size
 _CRC_BYTES = 4  # the head's first field, which is not part of what it checks
@@ -111,7 +113,10 @@ class Page:
     def fold(self, line: Line, seq: int, leaf: str) -> None:
         """Count a line that is in the journal. Others see it after `turn`."""
         assert seq > self._seq
-        self._families.observe(line)
+        if line.kind == "call":
+            self._families.count(line)
+        else:
+            self._families.observe(line)
         self._seq, self._leaf = seq, leaf
         self._counted = True
 
@@ -146,17 +151,16 @@ class Page:
     def _publish(self) -> None:
         self._turn += 1
         self._file.write_defs(self._defs)
-        with memoryview(self._cells.values) as cells, cells.cast("B") as data:
-            tail = _HEAD.pack(
-                0,
-                self._defs_crc,
-                self._turn,
-                self._seq,
-                len(self._defs),
-                len(cells),
-                bytes.fromhex(self._leaf),
-            )[_CRC_BYTES:]
-            self._file.write_half(self._turn & 1, tail, data)
+        cells = self._cells.values
+        tail = _HEAD_TAIL.pack(
+            self._defs_crc,
+            self._turn,
+            self._seq,
+            len(self._defs),
+            len(cells),
+            bytes.fromhex(self._leaf),
+        )
+        self._file.write_half(self._turn & 1, tail, cells.tobytes())
 
     def _publish_both(self) -> None:
         self._publish()
@@ -199,6 +203,7 @@ class _File:
         self._temporary = temporary
         self._fd = fd
         self._map = mmap.mmap(fd, _size(defs_room, cells_room))
+        self._halves = [_half(half, defs_room, cells_room) for half in (0, 1)]
         self._defs_written = 0
 
     @classmethod
@@ -230,12 +235,11 @@ class _File:
             self._map[start:end] = defs[self._defs_written :]
             self._defs_written = len(defs)
 
-    def write_half(self, half: int, head_tail: bytes, cells: memoryview) -> None:
+    def write_half(self, half: int, head_tail: bytes, cells: bytes) -> None:
         crc = zlib.crc32(cells, zlib.crc32(head_tail))
-        start = _half(half, self.defs_room, self.cells_room)
+        start, head = self._halves[half], _HEADS[half]
         self._map[start : start + len(cells)] = cells
-        head = _HEADS[half]
-        self._map[head : head + _HEAD.size] = crc.to_bytes(_CRC_BYTES, "little") + head_tail
+        self._map[head : head + _HEAD_BYTES] = crc.to_bytes(_CRC_BYTES, "little") + head_tail
 
     def rename(self) -> None:
         """Put the file where others look for it."""

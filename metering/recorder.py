@@ -246,13 +246,14 @@ class Recorder:
             return
         if not self._entries and not self._to_sign:  # somebody flushed what this flush was scheduled for
             return
-        hour = self._clock() // NS_PER_HOUR
-        if self._notary.unsigned > 0 and self._journal.is_full(hour):
+        hour, unsigned = self._clock() // NS_PER_HOUR, self._notary.unsigned
+        if unsigned > 0 and self._journal.is_full(hour):
             self._put(self._make_turn([self._checkpoint()], hour=None))
             if self._turn is not None or self.dead is not None:
                 return
+            unsigned = self._notary.unsigned
         entries, self._entries = self._entries, []
-        if self._notary.unsigned > 0 and (self._to_sign or self._notary.unsigned >= CHECKPOINT_LINES):
+        if unsigned >= CHECKPOINT_LINES or (self._to_sign and unsigned > 0):
             entries.insert(0, self._checkpoint())
         self._to_sign = False
         self._put(self._make_turn(entries, hour))
@@ -409,13 +410,17 @@ class Recorder:
                 folded.append((line, at, its_leaf))
             elif line.kind == "refused":
                 folded.append((line, at, its_leaf))
+        seq, leaf = self.seq, self._leaf
         for fold in self._folds:
-            for line, seq, leaf in folded:
+            for one, at, its_leaf in folded:
                 try:
-                    fold.fold(line, seq, leaf)
+                    fold.fold(one, at, its_leaf)
                 except Exception as error:  # noqa: BLE001  as in `_call`, which would cost as much as most folds
                     self._report(f"{fold!r} failed", error)
-            self._call(fold.turn, self.seq, self._leaf)
+            try:
+                fold.turn(seq, leaf)
+            except Exception as error:  # noqa: BLE001  the same
+                self._report(f"{fold.turn!r} failed", error)
 
     def _call(self, callback: Callable[..., None], *args: object) -> None:
         """Call somebody else's code; its fault is reported and stays its own."""
