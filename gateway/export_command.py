@@ -101,4 +101,5 @@ def write(
         return
     with outfile.whole(out) as file:
         file.write(data)
+        outfile.settle(file)
         tell(told)

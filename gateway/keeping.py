@@ -129,6 +129,8 @@ class Keeping:
                 yield Task(where, functools.partial(self._delete, where, delete))
 
     def _delete(self, where: Where, delete: Deletion) -> None:
+        if where == "archive" and self._archive is not None:
+            self._archive.objects.clear_leftovers()
         older_than_ns = min(self._believed.look() - self._retention_ns, self._closed_until_ns())
         delete(older_than_ns, functools.partial(self._tell, where, older_than_ns))
         self._due_s[where] = time.monotonic() + RETENTION_S

@@ -54,6 +54,7 @@ def write(
                 actor=event_journal.user(), what="lines", period="/".join(period), rows=export.lines,
                 sha256=export.sha256, to=str(out.absolute()), tenant=wanted.tenant,
             )  # fmt: skip
+            outfile.settle(file)
             tell(told)
         told_of_it = Manifest(
             from_hour=period[0], kinds=export.kinds, lines=export.lines, sha256=export.sha256, tenant=wanted.tenant,

@@ -2,27 +2,30 @@
 
 import contextlib
 import errno
+import glob
 import os
 import pathlib
-import secrets
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from metering import files
 
 
 @contextlib.contextmanager
 def whole(out: pathlib.Path) -> Iterator[BinaryIO]:
     """A file to write to; it gets its name, durably, when the block has ended well.
 
-    Raises OSError, naming `out`.
+    What one that was killed has left beside it is deleted. Raises OSError, naming `out`.
     """
     if out.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(out))
-    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
+    for leftover in out.parent.glob(f".{glob.escape(out.name)}.*.part"):
+        files.clear_leftover(leftover)
+    part = files.part_of(out)
     try:
         with part.open("xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            settle(file)
         part.replace(out)
     except OSError as error:
         if error.filename in (None, str(part)):
@@ -30,3 +33,9 @@ def whole(out: pathlib.Path) -> Iterator[BinaryIO]:
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def settle(file: BinaryIO) -> None:
+    """Make durable what was written so far: to be called before it is said that this file is there. Raises OSError."""
+    file.flush()
+    os.fsync(file.fileno())

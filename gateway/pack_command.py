@@ -86,5 +86,6 @@ def write(
     )
     with outfile.whole(out) as file:
         file.write(data)
+        outfile.settle(file)
         tell(told)
     return Packed(len(members), report.verdict, broken)

@@ -34,7 +34,7 @@ from gateway.desk import Desk
 from gateway.signals import ENDING, Signals
 from gateway.sockets import Address, Port
 from gateway.workplaces import WORKER, Ports, Workplace
-from metering import digests, event_journal
+from metering import digests, event_journal, files
 from metering.embedded import Embedded, EmbeddedError
 from metering.keys import Keys
 from metering.logs import log
@@ -95,6 +95,7 @@ def _run(
     signals = stack.enter_context(Signals())
     state_dir = pathlib.Path(config.state_dir)
     stack.enter_context(lock(state_dir))
+    files.clear_leftovers(state_dir)
     main = stack.enter_context(contextlib.closing(take_port("listen", config.listen)))
     ops = None
     if config.ops.listen is not None:

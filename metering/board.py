@@ -6,14 +6,13 @@ A scrape shows them beside the workers' families (metering/metrics.py). They sta
 gone: whoever looks at one tells its age by a timestamp among them.
 """
 
-import os
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from metering import files
 from metering.pages import PageError
 
 SUFFIX = ".gauges"
@@ -58,10 +57,13 @@ def show(pages_dir: pathlib.Path, name: str, gauges: Sequence[Gauge]) -> None:
     """Replace what the process of this name shows. Raises OSError."""
     assert all(len(gauge.labels) == len(GAUGES[gauge.name].labels) for gauge in gauges)
     pages_dir.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(".tmp", f"{name}-", pages_dir)
-    with open(fd, "wb") as file:
-        file.write(msgspec.json.encode(_Board(tuple(gauges))))
-    os.rename(temporary, pages_dir / f"{name}{SUFFIX}")
+    path = pages_dir / f"{name}{SUFFIX}"
+    part = files.part_of(path)
+    try:
+        part.write_bytes(msgspec.json.encode(_Board(tuple(gauges))))
+        part.rename(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read(pages_dir: pathlib.Path) -> list[Gauge]:

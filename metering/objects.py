@@ -9,12 +9,11 @@ import contextlib
 import datetime
 import os
 import pathlib
-import secrets
 import urllib.parse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from metering.files import sync_directory
+from metering.files import clear_leftovers, part_of, sync_directory
 from metering.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 S3_SCHEME = "s3"
 FILE_SCHEME = "file"
 
+_LEFTOVER_S = 3_600.0
+"""A directory may be shared by hosts whose clocks differ."""
 _CONNECT = "5s"
 _REQUEST = "60s"
 _RETRIES = 2
@@ -64,6 +65,9 @@ class Objects(Protocol):
     def delete(self, path: str) -> None:
         """Of an object that is not there, too."""
 
+    def clear_leftovers(self) -> None:
+        """Delete what whoever was killed while putting has left."""
+
 
 def open_objects(place: str, *, endpoint: str | None = None, region: str | None = None) -> Objects:
     """The objects at `place`: a path, file:///path, or s3://bucket/prefix. Connects to nothing yet.
@@ -86,10 +90,14 @@ class LocalObjects:
     def __init__(self, root: pathlib.Path) -> None:
         self._root = root
 
+    def clear_leftovers(self) -> None:
+        """As Objects.clear_leftovers."""
+        clear_leftovers(self._root, _LEFTOVER_S)
+
     def put_new(self, path: str, data: bytes) -> None:
         """As Objects.put_new. A link fails where there is a file already, and is there at once or not at all."""
         target = self._root / path
-        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        part = part_of(target)
         with self._told(path):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -188,6 +196,9 @@ class BucketObjects:
                 for page in pages
                 for one in page
             )
+
+    def clear_leftovers(self) -> None:
+        """As Objects.clear_leftovers: a bucket has none."""
 
     def delete(self, path: str) -> None:
         """As Objects.delete."""

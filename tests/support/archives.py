@@ -78,6 +78,9 @@ class Killing:
     def delete(self, path: str) -> None:
         self._change(lambda: self._objects.delete(path))
 
+    def clear_leftovers(self) -> None:
+        self._objects.clear_leftovers()
+
     def get(self, path: str) -> bytes | None:
         return self._objects.get(path)
 
