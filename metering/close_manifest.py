@@ -135,7 +135,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     the rows carry. made_by: of whom: `clerk`, or `cli:<user>`. missing: writers that are known and could not be read;
     what the split could not do as told is in remarks, as «backend on instance: what» (metering/allocation.py).
     prices: digest of the price book; weights: as they were used, so that a later revision uses the same.
-    instances: paid micro-hours of each. pools: by model. unpriced: instance types without a price, whose money is null.
+    instances: paid micro-hours of each; paid: a digest of all that was known of them. pools: by model.
+    unpriced: instance types without a price, whose money is null.
     """
 
     basis: str
@@ -145,6 +146,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     made_by: str
     method: str
     missing: tuple[str, ...]
+    paid: str
     pools: dict[str, PoolTime]
     prices: str
     ratios: Ratios

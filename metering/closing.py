@@ -9,6 +9,7 @@ before, and what a bill has put in the place of the list's price. It is only mad
 as far as that one: of several gateways, none undoes what another knew.
 """
 
+import hashlib
 import itertools
 import logging
 import pathlib
@@ -175,6 +176,11 @@ class Closing:
     def _instances(self, hour: int) -> dict[str, int]:
         return {one.instance_id: one.micro_hours for one in self._paid.get(hour, [])}
 
+    def _paid_digest(self, hour: int) -> str:
+        """Of what instances were paid for, and who owned them: a word of another hour may bear on it."""
+        paid = msgspec.json.encode(self._paid.get(hour, []))
+        return "sha256:" + hashlib.sha256(paid).hexdigest()
+
     def _more_is_known(self, before: Manifest) -> Reason | None:
         hour = before.hour
         there = {one.writer: one for one in before.writers}
@@ -185,7 +191,7 @@ class Closing:
         told = any(
             one.complete == "deadline" and now[name].complete != "deadline" for name, one in there.items()
         )
-        if news or told or self._instances(hour) != before.instances:
+        if news or told or self._paid_digest(hour) != before.paid:
             return Reason.LATE
         if before.unpriced and before.basis == LIST:
             prices = [self._rules.terms.price(one) for one in self._paid.get(hour, [])]
@@ -247,6 +253,7 @@ class Closing:
             made_by=self._made_by,
             method=before.method if before else terms.method.value,
             missing=tuple(sorted({*silent, *self._unread(hour)})),
+            paid=self._paid_digest(hour),
             pools=closed.pools,
             prices=before.prices if before and work.reason is not Reason.PRICES else self._rules.prices,
             ratios=sum_of(closed.pools).ratios(),

@@ -31,7 +31,7 @@ def manifest(hour: int, rows: Sequence[CloseRow], revision: int = 1) -> Manifest
         basis="list", closed_ns=1, hour=hour, made_by="clerk", method=billed.METHOD, missing=(), pools={}, prices="p",
         ratios=Ratios(busy=None, capacity=None, used=None), reason=Reason.FIRST, instances={}, remarks=(),
         revision=revision, rows=NO_ROWS, sharing="none", totals=close_manifest.totals(rows), unpriced=(),
-        weights=(), writers=(),
+        weights=(), writers=(), paid="",
     )  # fmt: skip
 
 

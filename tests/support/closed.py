@@ -38,6 +38,7 @@ def manifest(rows: list[CloseRow], *, hour: int = HOUR, revision: int = 1, **fie
         "made_by": "cli:test",
         "method": "slot-time",
         "missing": (),
+        "paid": "sha256:0",
         "pools": pools,
         "prices": "sha256:0",
         "ratios": sum_of(pools).ratios(),

@@ -94,9 +94,11 @@ class Site:
         self.told: list[Told] = []
         self._works = 0
 
-    def journal(self, makes: Sequence[Make], *, writer: str = WRITER) -> pathlib.Path:
-        """The journal of one writer, as a process leaves it that has died, or still lives."""
-        return write_directory(self.root / "journal", [start(writer=writer), *makes], writer=writer)
+    def journal(self, makes: Sequence[Make], *, writer: str = WRITER, at_ns: int = AT_NS) -> pathlib.Path:
+        """The journal of one writer, as a process leaves it that has died, or still lives. at_ns: its start."""
+        return write_directory(
+            self.root / "journal", [start(writer=writer, at_ns=at_ns), *makes], writer=writer
+        )
 
     def closing(self, now_ns: int, hours: range = range(HOUR, HOUR + 3), **rules: Any) -> Closing:
         values = {"terms": terms(), "prices": "sha256:book", "late_ns": 15 * MINUTE_NS} | rules
