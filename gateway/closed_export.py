@@ -95,7 +95,7 @@ def _write(
 ) -> ExportManifest:
     with target.scratch() as scratch:
         path = scratch / "made"
-        columns, made = _make(closes, asked, found, path, pathlib.PurePath(target.text).name)
+        columns, made = make(closes, asked, found, path, pathlib.PurePath(target.text).name)
         manifest = manifest_of(asked, found, columns, made)
         tell(
             events.exported(
@@ -112,10 +112,13 @@ def _write(
     return manifest
 
 
-def _make(
+def make(
     closes: Closes, asked: Asked, found: Selection, path: pathlib.Path, name: str
 ) -> tuple[Iterable[str], Made]:
-    """Make the file, or the directory. returns: its columns too."""
+    """Make the file, or the directory, at `path`; name: what it will be called. returns: its columns too.
+
+    Raises ArchiveError, CloseFileError, ParquetError, OSError.
+    """
     if asked.form is Format.PARQUET:
         with closes.paths(part.manifest for part in found.parts) as paths:
             written = export_parquet.write_rows(found.parts, paths, zones.zone(asked.zone), path)
@@ -157,6 +160,7 @@ def manifest_of(asked: Asked, found: Selection, columns: Iterable[str], made: Ma
         journals=export_manifest.journals_seen(found.parts),
         methods=different(one.method for one in manifests),
         missing=missing,
+        months={month: state.value for month, state in found.months.items()},
         not_closed=export_manifest.spans(found.not_closed),
         prices=different(one.prices for one in manifests),
         schema_sha256=export_manifest.schema_sha256(columns),

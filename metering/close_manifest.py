@@ -194,6 +194,11 @@ class Month(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+def provisional(month: str) -> Month:
+    """Of a month of which nobody has said anything."""
+    return Month(at_ns=0, bills=(), by="", hours={}, month=month, number=0, state=MonthState.PROVISIONAL)
+
+
 def encode(one: Manifest | Month) -> bytes:
     """As it stands in its file, with a newline at its end."""
     return _ENCODER.encode(one) + b"\n"

@@ -135,9 +135,7 @@ class Closes:
     def month(self, month: str) -> Month:
         """The newest state of a month, as in 2026-11."""
         states = self.states(month)
-        if states:
-            return states[-1]
-        return Month(at_ns=0, bills=(), by="", hours={}, month=month, number=0, state=MonthState.PROVISIONAL)
+        return states[-1] if states else close_manifest.provisional(month)
 
     def months(self) -> list[str]:
         """Of which something was said, in order."""

@@ -50,8 +50,9 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. Moments are UTC; the period is half-open; sums are decimal strings in USD.
 
-    complete: every hour of the period is closed and its prices are known; not_closed: spans that are not, as
-    «first/behind last»; missing: writers whose journals could not be read when an hour was closed.
+    months: the state of each month of the period. complete: every hour of the period is closed and its prices are
+    known; not_closed: spans that are not, as «first/behind last»; missing: writers whose journals could not be read
+    when an hour was closed.
     """
 
     chargeback: str | None
@@ -68,6 +69,7 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     journals: tuple[JournalSeen, ...]
     methods: tuple[str, ...]
     missing: tuple[str, ...]
+    months: dict[str, str]
     not_closed: tuple[str, ...]
     prices: tuple[str, ...]
     schema_sha256: str

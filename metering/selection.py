@@ -11,18 +11,30 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from metering.close_manifest import Manifest, Month, MonthState, month_hours, month_of, parse_hour
+from metering.close_manifest import (
+    Manifest,
+    Month,
+    MonthState,
+    month_hours,
+    month_of,
+    parse_hour,
+    provisional,
+)
 from metering.closes import Closes
 from metering.export_parts import Correction, ExportRow, Part
 from metering.units import NS_PER_HOUR
 
 
 class Selection(NamedTuple):
-    """parts: in the order in which they are exported. not_closed: hours of the period that have no revision."""
+    """parts: in the order in which they are exported. not_closed: hours of the period that have no revision.
+
+    months: the state of each month that the period touches.
+    """
 
     period: range
     parts: tuple[Part, ...]
     not_closed: tuple[int, ...]
+    months: dict[str, MonthState]
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -38,25 +50,28 @@ def select(closes: Closes, period: range, *, running: bool = False, as_of_ns: in
     """
     assert not (running and as_of_ns is not None)
     charges: dict[int, Manifest] = {}
+    months: dict[str, MonthState] = {}
     for month in sorted({month_of(hour) for hour in period}):
         of_month = month_hours(month)
         within = range(max(of_month.start, period.start), min(of_month.stop, period.stop))
-        closed = _closed(closes, month, as_of_ns)
-        if closed is not None:
-            found = [one for one in closes.of_month(closed) if one.hour in within]
+        state = _state(closes, month, as_of_ns)
+        months[month] = state.state
+        if state.state is MonthState.CLOSED:
+            found = [one for one in closes.of_month(state) if one.hour in within]
         else:
             found = _made_by(closes, closes.hours(within, running=running), as_of_ns)
         charges |= {one.hour: one for one in found}
     parts = [Part(charges[hour]) for hour in sorted(charges)]
     parts += sorted(_corrections(closes, period, as_of_ns), key=_order)
-    return Selection(period, tuple(parts), tuple(hour for hour in period if hour not in charges))
+    return Selection(period, tuple(parts), tuple(hour for hour in period if hour not in charges), months)
 
 
-def _closed(closes: Closes, month: str, as_of_ns: int | None) -> Month | None:
-    """The state with which a month was closed; None: it is not, or was not then."""
-    state = closes.month(month)
-    is_then = as_of_ns is None or state.at_ns <= as_of_ns
-    return state if state.state is MonthState.CLOSED and is_then else None
+def _state(closes: Closes, month: str, as_of_ns: int | None) -> Month:
+    """The state of a month by then."""
+    if as_of_ns is None:
+        return closes.month(month)
+    then = [one for one in closes.states(month) if one.at_ns <= as_of_ns]
+    return then[-1] if then else provisional(month)
 
 
 def _made_by(closes: Closes, newest: list[Manifest], as_of_ns: int | None) -> list[Manifest]:
@@ -81,8 +96,8 @@ def rows(closes: Closes, parts: tuple[Part, ...]) -> Iterator[ExportRow]:
 def _corrections(closes: Closes, period: range, as_of_ns: int | None) -> Iterator[Part]:
     closed_with: dict[int, int] = {}
     for month in closes.months():
-        state = _closed(closes, month, as_of_ns)
-        if state is not None:
+        state = _state(closes, month, as_of_ns)
+        if state.state is MonthState.CLOSED:
             kept = {parse_hour(text): one.revision for text, one in state.hours.items()}
             closed_with |= {hour: kept.get(hour, 0) for hour in month_hours(month)}
     if not closed_with:

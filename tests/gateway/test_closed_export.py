@@ -357,13 +357,13 @@ def test_places() -> None:
 def test_the_mutant_that_writes_before_it_tells_is_seen(
     closes: Closes, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = closed_export._make
+    make = closed_export.make
 
     def make_in_place(closes: Closes, asked: closed_export.Asked, *more: Any) -> Any:
         made = make(closes, asked, *more)
         more[1].rename(here / str(asked.out))
         return made
 
-    monkeypatch.setattr(closed_export, "_make", make_in_place)
+    monkeypatch.setattr(closed_export, "make", make_in_place)
     with pytest.raises(AssertionError):
         test_what_cannot_be_told_is_not_exported(closes, here, monkeypatch)

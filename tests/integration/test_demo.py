@@ -1,7 +1,9 @@
 """The demo as its users start it, and each of its calls priced again from outside."""
 
 import contextlib
+import csv
 import datetime
+import decimal
 import http.client
 import os
 import pathlib
@@ -136,6 +138,33 @@ def test_each_call_costs_what_servers_and_prices_say(demo: Demo, tmp_path: pathl
 
 def test_its_configuration_passes_the_check(demo: Demo) -> None:
     subprocess.run([*WEIGHBRIDGE, "check", str(demo.state_dir / "demo.yaml")], cwd=ROOT, check=True)
+
+
+def test_its_hours_become_focus_files(demo: Demo, tmp_path: pathlib.Path) -> None:
+    """What instances cost so far, split among who used them: both files have one sum, and pass the check."""
+    now = datetime.datetime.now(datetime.UTC).replace(minute=0, second=0, microsecond=0)
+    hour = datetime.timedelta(hours=1)
+    period = ["--from", f"{now - hour:%Y-%m-%dT%H:00:00Z}", "--to", f"{now + 2 * hour:%Y-%m-%dT%H:00:00Z}"]
+    config = ["-c", str(demo.state_dir / "demo.yaml"), "--state-dir", str(demo.state_dir)]
+    subprocess.run([*WEIGHBRIDGE, "close", "--now", *config], check=True, cwd=ROOT, capture_output=True)
+    costs, tenants = set(), set()
+    for form in ("focus-split", "focus-chargeback"):
+        out = tmp_path / f"{form}.csv"
+        export = ["export", *period, "--format", form, "--running", "--out", str(out), *config]
+        subprocess.run([*WEIGHBRIDGE, *export], check=True, cwd=ROOT, capture_output=True)
+        subprocess.run([*WEIGHBRIDGE, "focus", "check", str(out)], check=True, cwd=ROOT, capture_output=True)
+        with open(out, newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert {row["x_Simulated"] for row in rows} == {"true"}
+        costs.add(sum(decimal.Decimal(row["EffectiveCost"]) for row in rows))
+        tenants |= (
+            {row["AllocatedResourceId"] for row in rows}
+            if form == "focus-split"
+            else {row["SubAccountId"] for row in rows}
+        )
+        assert {"acme", "globex", "initech"} <= tenants
+    (cost,) = costs
+    assert cost > 0
 
 
 def test_a_second_demo_in_the_same_directory_changes_nothing(demo: Demo, tmp_path: pathlib.Path) -> None:

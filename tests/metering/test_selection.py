@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metering import selection
-from metering.close_manifest import MonthState, Reason, month_hours
+from metering.close_manifest import MonthState, Reason, month_hours, provisional
 from metering.closes import Closes
 from metering.export_parts import Correction
 from metering.objects import LocalObjects
@@ -75,6 +75,8 @@ def test_a_closed_month_keeps_its_revisions_and_corrections_go_where_they_were_m
         (hour + 1, 1, restated, "2026-03"),
     ]
     assert [amount(closes, month) for month in (JANUARY, FEBRUARY, MARCH)] == [5, 2, -2]
+    states = selection.select(closes, range(JANUARY.stop - 1, FEBRUARY.start + 1)).months
+    assert states == {"2026-01": "closed", "2026-02": "provisional"}
 
 
 def test_as_of_a_moment_later_revisions_are_not_seen(closes: Closes) -> None:
@@ -118,9 +120,13 @@ def test_the_months_add_up_to_the_newest_revisions(
         assert amount(closes, JANUARY) == 3
 
 
-@pytest.mark.parametrize("what", ["_closed", "_corrections"])
+@pytest.mark.parametrize("what", ["_state", "_corrections"])
 def test_mutants_are_seen(what: str, closes: Closes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed month that takes its newest revisions; corrections that are no rows."""
-    monkeypatch.setattr(selection, what, lambda *_: None if what == "_closed" else iter(()))
+    broken = {
+        "_state": lambda _closes, month, _as_of: provisional(month),
+        "_corrections": lambda *_: iter(()),
+    }
+    monkeypatch.setattr(selection, what, broken[what])
     with pytest.raises(AssertionError):
         test_a_closed_month_keeps_its_revisions_and_corrections_go_where_they_were_made(closes)
