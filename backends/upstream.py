@@ -416,7 +416,9 @@ class _Connection(asyncio.Protocol):
             known = self._upstream._known
             if known is not None and (body_at := known.body_at(data)):
                 self._keep_alive = True
-                self._take_whole(attempt, *known.found, data[body_at:])
+                status, headers = known.found
+                self._let_go(attempt, clean=True)
+                attempt._whole(status, headers, data[body_at:])
                 return
             self._answered = True
         fault = self._parse(data)
@@ -427,7 +429,8 @@ class _Connection(asyncio.Protocol):
             headers = [header for header in self._headers if header[0] != b"content-length"]
             if self._keep_alive and not self._excess and self._unparsed_bytes == len(data):
                 self._upstream._known = KnownHead.of(data, len(body), (self._status, headers))
-            self._take_whole(attempt, self._status, headers, body)
+            self._let_go(attempt, clean=True)
+            attempt._whole(self._status, headers, body)
             return
         if self._headed:
             self._between_chunks = fault is None and self._at_chunk_end(data)
@@ -439,10 +442,6 @@ class _Connection(asyncio.Protocol):
         elif fault is not None:
             self.drop()
             attempt._lose(BackendFaulted(self._upstream.name, fault))
-
-    def _take_whole(self, attempt: Attempt, status: int, headers: Headers, body: bytes) -> None:
-        self._let_go(attempt, clean=True)
-        attempt._whole(status, headers, body)
 
     def _parse(self, data: bytes) -> str | None:
         """Feed the parser; returns what is wrong with the answer's form, if anything."""

@@ -112,8 +112,10 @@ class Watch:
 
     def answered(self) -> None:
         """The end of an answer has been handed out."""
-        if self.phase is _ANSWER:
-            self.enter(_IDLE)
+        if self.phase is _ANSWER:  # as `enter` would, once a call
+            self.phase = _IDLE
+            self.phase_bytes = 0
+            self.turn += 1
         elif self.phase is _BODY:
             self.enter(_REST)
 

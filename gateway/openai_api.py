@@ -159,12 +159,14 @@ class OpenAIApi:
             )
         visit.model = served.id
         holder = self._holder(ask, principal.tenant, served) if operation.keeps else None
-        plan = self._plan(served, ask, holder, received_ns)
+        plan = self._targets.plan(served, ask.max_tokens, received_ns)
+        if holder is not None or not plan.able:
+            plan = self._narrowed(plan, served, ask, holder, received_ns)
         if operation.answer.costs_tokens and services.seats.full(served.id, plan.line.able):
             raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
         if not services.recorder.has_room():
             raise no_room()
-        trace_id = trace_id_of(visit.headers)
+        trace_id = trace_id_of(visit.headers) if b"traceparent" in visit.headers else None
         facts = facts_in_order(
             services.recorder.next_call_id(),  # call_id
             visit.request_id,  # request_id
@@ -207,9 +209,13 @@ class OpenAIApi:
             raise errors.ResponseNotFound(previous, param="previous_response_id")
         return place[1]
 
-    def _plan(self, served: ServedModel, ask: Ask | FormAsk, holder: str | None, now_ns: int) -> routing.Plan:
-        """holder: the one backend that can serve it; None: any."""
-        plan = self._targets.plan(served, ask.max_tokens, now_ns)
+    def _narrowed(
+        self, plan: routing.Plan, served: ServedModel, ask: Ask | FormAsk, holder: str | None, now_ns: int
+    ) -> routing.Plan:
+        """A plan that somebody is able to carry out. holder: the one backend that can serve it; None: any.
+
+        Raises GatewayError: there is nobody.
+        """
         if holder is not None:
             plan = routing.only(plan, holder)
         if plan.able:
