@@ -13,7 +13,8 @@ told (else with the first word), and ends with its termination, the newest told 
 again), and so does a backend that answers behind it. Runs, writers, copies of a journal: what overlaps counts once.
 
 **Owned.** Between the launch and the first word the units belong to the backends that are told of within a minute of
-that word, and none of them is ready yet.
+that word, and none of them is ready yet. An instance that was gone and is back, with no launch since, was
+nobody's in between.
 
 Where words in force at the same time differ (units, slots, type, place), an hour goes by the newest of them.
 """
@@ -220,14 +221,22 @@ class _Instance:
         owned, ready = {}, {}
         for backend, held in self._held.items():
             early = [
-                Interval(run.from_ns, line.at_ns)
-                for run in self._runs
+                Interval(begin_ns, line.at_ns)
+                for begin_ns, run in self._starts()
                 for _, line in held
                 if 0 <= line.at_ns - run.first_ns <= FIRST_WORDS_NS
             ]
             owned[backend] = intervals.union([*early, *(interval for interval, _ in held)])
             ready[backend] = intervals.union(interval for interval, line in held if line.state in _SERVING)
         return owned, ready
+
+    def _starts(self) -> Iterator[tuple[int, _Run]]:
+        """Since when the first words of each run hold: its launch; the word itself, if the instance is only back."""
+        paid_until_ns: int | None = None
+        for run in self._runs:
+            is_back = paid_until_ns is not None and run.from_ns < paid_until_ns
+            yield run.first_ns if is_back else run.from_ns, run
+            paid_until_ns = run.paid.to_ns
 
     def _scheduled(self, window: Interval) -> list[Interval]:
         """When it is paid for by the schedules that were in force; before the first word by the first one."""

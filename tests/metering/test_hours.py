@@ -154,6 +154,35 @@ def is_paid_for_no_more_than_time(by: PaidHours, story: Story) -> bool:
     return all(0 < amount <= 1_000_000 for amount in sums.values()) and len(sums) == len(found)
 
 
+def is_not_changed_by_what_is_told_later(by: PaidHours, story: Story) -> bool:
+    """What was known at the end of an hour is what is known of it ever after, but for launches and terminations."""
+    lines = [{**one, "launched": None, "terminated": None} for one in story[0]]
+    return all(
+        known_at(hour, lines, story[1], by)
+        == paid_and_ready(hours_of(lines, story[1], range(HOUR, hour), by))
+        for hour in PERIOD
+    )
+
+
+def known_at(
+    hour: int, lines: Iterable[Mapping[str, Any]], last: Mapping[str, int], by: PaidHours
+) -> dict[tuple[str, int], Any]:
+    minutes = (hour - HOUR) * 60
+    said = [one for one in lines if one["at"] < FIRST + minutes]
+    so_far = {writer: min(minutes, end) for writer, end in last.items()}
+    return paid_and_ready(hours_of(said, so_far, range(HOUR, hour), by))
+
+
+def paid_and_ready(found: Iterable[PaidHour]) -> dict[tuple[str, int], Any]:
+    return {
+        (one.instance_id, one.hour): (
+            one.paid,
+            {stay.backend: stay.ready for stay in one.stays if stay.ready},
+        )
+        for one in found
+    }
+
+
 def sizes(found: Iterable[PaidHour]) -> dict[tuple[str, int], tuple[int, dict[str, tuple[int, int]]]]:
     return {
         (one.instance_id, one.hour): (
@@ -169,7 +198,7 @@ def sizes(found: Iterable[PaidHour]) -> dict[tuple[str, int], tuple[int, dict[st
 
 LAWS = [
     is_what_the_minutes_say, does_not_care_for_order_or_copies, counts_once_what_two_gateways_say,
-    adds_up_over_hours, is_paid_for_no_more_than_time,
+    adds_up_over_hours, is_paid_for_no_more_than_time, is_not_changed_by_what_is_told_later,
 ]  # fmt: skip
 
 
@@ -328,6 +357,21 @@ def test_the_start_behind_a_kill_can_say_that_a_backend_is_gone() -> None:
     assert (
         sum(one.micro_hours for one in paid_hours(words, {"wa": at(0.5), "wb": at(9)}, PERIOD)) == 1_250_000
     )
+
+
+def test_an_instance_that_was_gone_and_is_back_was_nobodys_in_between() -> None:
+    """Its launch says that it was paid for."""
+    words = [
+        word("wa", 1, 0.5, launched_ns=at(0)),
+        word("wa", 2, 1, "gone"),
+        word("wb", 1, 2, launched_ns=at(0)),
+    ]
+    found = paid_hours(words, {"wa": at(2), "wb": at(3)}, range(HOUR, HOUR + 3))
+    assert lengths(found) == [
+        ("i-1", 0, 1_000_000, {"a": (60, 30)}),
+        ("i-1", 1, 1_000_000, {}),
+        ("i-1", 2, 1_000_000, {"a": (60, 60)}),
+    ]
 
 
 def test_one_gateway_that_goes_does_not_take_a_backend_from_another() -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from metering import journal, sealing
 from metering.journal import Directory, Journal
-from metering.record import Event
+from metering.record import Event, Registration
 from metering.tail import Tail, Wanted, kind_of, text
 from tests.support import journals
 from tests.support.journals import AT_NS
@@ -113,12 +113,17 @@ def test_each_line_is_told_in_short(tmp_path: pathlib.Path) -> None:
     def asked(seq: int, prev: str) -> Event:
         return msgspec.structs.replace(event(seq, prev), actor="k1")
 
+    def registration(seq: int, prev: str) -> Registration:
+        return Registration(
+            at_ns=AT_NS, backend="a", instance_id="i-1", prev=prev, seq=seq, source="config", state="ready"
+        )
+
     makes = [
         journals.start(), journals.admitted("c"), journals.call("c"), journals.call("d", cost_pusd=None),
-        journals.refused(), journals.tick(), event, asked, journals.stop(),
+        journals.refused(), journals.tick(), event, asked, registration, journals.stop(),
     ]  # fmt: skip
     journals.write_directory(tmp_path, makes)
-    said = [text(told) for told in Tail(tmp_path, Wanted()).last(9)]
+    said = [text(told) for told in Tail(tmp_path, Wanted()).last(10)]
     assert said == [
         f"2026-01-01T00:00:00.000Z {FIRST}#{seq} {facts}"
         for seq, facts in enumerate(
@@ -131,6 +136,7 @@ def test_each_line_is_told_in_short(tmp_path: pathlib.Path) -> None:
                 "tick open=0",
                 "event clock step_ms='5'",
                 "event clock actor=k1 step_ms='5'",
+                "registration ready backend=a instance=i-1",
                 "stop shutdown lost=0",
             ],
             1,

@@ -46,7 +46,7 @@ def minutes(lines: Iterable[Line], last: Mapping[str, int], period: range) -> di
                 line["backend"]
                 for run in runs
                 for line in own
-                if 0 <= line["at"] - run["first"] <= 1 and run["from"] <= at < line["at"]
+                if 0 <= line["at"] - run["first"] <= 1 and run["begin"] <= at < line["at"]
             }
             now = in_force.get(at, [])
             owners = frozenset(line["backend"] for line in now)
@@ -96,6 +96,9 @@ def _runs(own: list[Line], in_force: Mapping[int, list[Line]], horizon: range) -
         ended = horizon.stop if run["terminated"] is None else run["terminated"]
         run["to"] = min(_end(run, in_force, horizon), ended)
         run["from"] = run["first"] if run["launched"] is None else run["launched"]
+    for before, run in zip([None, *runs], runs, strict=False):
+        is_back = before is not None and run["from"] < before["to"]
+        run["begin"] = run["first"] if is_back else run["from"]
     return runs
 
 
