@@ -26,7 +26,7 @@ from gateway import registrations
 from gateway.attempt_log import AttemptLog
 from gateway.config import Config
 from gateway.config_last import Changes, ConfigLast
-from metering import endnotes
+from metering import endnotes, events
 from metering import journal as journals
 from metering.anchors import Anchors, log_checkpoint
 from metering.families import Bound
@@ -84,6 +84,7 @@ class Books:
         self._store = Store(redis_url)
         self._shown = Shown(self._unwritten) if config.journal.on_error == "continue" else None
         self._uncounted: collections.Counter[str] = collections.Counter()  # lines, while there is no page
+        self._untold: collections.Counter[str] = collections.Counter()  # lines, since a journal told of such
         self._mirror: Mirror | None = None
         if mirror_fd is not None:
             self._mirror = Mirror(mirror_fd, self._state_dir / LOCK, self._not_mirrored)
@@ -150,8 +151,12 @@ class Books:
             self._held.shipper.compare()
 
     def look(self) -> None:
-        """Each second: take up a key that has changed, and send the newest checkpoint elsewhere if it is time."""
+        """Each second: take up a key that has changed, tell of lines that could not be written, and send the newest
+        checkpoint elsewhere if it is time."""
         if self._held is not None:
+            if self._untold and self.is_written and self.recorder.has_room():
+                self.recorder.note(events.unwritten(self._untold).line(time.time_ns))
+                self._untold.clear()
             self._held.keywatch.look(self._held.recorder)
             self._held.anchors.look()
 
@@ -161,7 +166,12 @@ class Books:
             opened.page.unwritten(kind)
         self._uncounted.clear()
 
+    def _left_out(self, page: Page, kind: str) -> None:
+        self._untold[kind] += 1
+        page.unwritten(kind)
+
     def _unwritten(self, kind: str) -> None:
+        self._untold[kind] += 1
         if self._held is not None:
             self._held.page.unwritten(kind)
         else:
@@ -208,7 +218,7 @@ class Books:
                 fsync=config.journal.fsync,
                 fsync_interval_ms=config.journal.fsync_interval_ms,
                 on_dead=functools.partial(_dead, on_dead),
-                unwritten=page.unwritten,
+                unwritten=functools.partial(self._left_out, page),
                 shown=self._shown,
                 mirror=self._mirror.put if self._mirror else None,
             )

@@ -23,7 +23,7 @@ from gateway.commands import (
     say,
     tell,
 )
-from metering import events
+from metering import events, periods
 from metering.events import Happening
 
 if TYPE_CHECKING:
@@ -231,12 +231,16 @@ def _ask(question: str) -> None:
 
 
 def status(args: argparse.Namespace) -> int:
-    """Show how the ledger stands: epoch, tenants, writers, what it lacks of the journals here. Status 1: not sound."""
+    """Show how the ledger stands: epoch, tenants, gateways, writers, what it lacks of the journals here. Status 1: not
+    sound."""
     from metering import ledger_status
     from metering.journal import directories
 
-    root = journal_root(args)
-    found = _with_store(args, lambda store: ledger_status.look(store, directories(root), ()))
+    where = place(args)
+    unwritten = ledger_status.unwritten_of(pathlib.Path(where.state_dir) / "pages")
+    found = _with_store(
+        args, lambda store: ledger_status.look(store, directories(where.journals), (), unwritten)
+    )
     sys.stdout.write(msgspec.json.encode(found).decode() + "\n" if args.json else as_text(found))
     return EXIT_OK if found.sound else EXIT_FAILED
 
@@ -248,6 +252,13 @@ def as_text(found: "Status") -> str:
         why = f"  waits for {', '.join(tenant.unfolded)}" if tenant.unfolded else ""
         floor = f"  floor {tenant.floor}" if tenant.floor else ""
         lines.append(f"tenant {tenant.tenant}  {'ready' if tenant.ready else 'not ready'}{floor}{why}")
+    for host in found.hosts:
+        seen = periods.instant_text(host.seen_ns) if host.seen_ns else "never"
+        unfolded = f", {host.unfolded} not folded in this epoch" if host.unfolded else ""
+        lines.append(
+            f"host {host.host or 'unknown'}  {host.open} open, {host.closed} closed, {host.gone} given up{unfolded}  "
+            f"heard of {seen}"
+        )
     for writer in found.writers:
         state = (
             writer.state
@@ -262,6 +273,9 @@ def as_text(found: "Status") -> str:
         lines.append(
             f"stream {stream.tenant} of {stream.writer}  lag {stream.lag_records} records  {reason} {stream.mark}"
         )
+    if found.unwritten:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.unwritten.items()))
+        lines.append(f"unwritten {kinds}  lines that no journal here took: nobody can fold them")
     return "".join(line + "\n" for line in lines)
 
 

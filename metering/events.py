@@ -140,6 +140,11 @@ def key_found(key_id: str) -> Happening:
     return _happening("key", what="found", key=key_id)
 
 
+def unwritten(kinds: Mapping[str, int]) -> Happening:
+    """Lines that no journal took, or had room for, since this worker last told of such. kinds: how many of each."""
+    return _happening("unwritten", **{kind: str(count) for kind, count in sorted(kinds.items())})
+
+
 def ledger_rebuilt(*, actor: str, tenant: str | None) -> Happening:
     """All journals are about to be folded in a new epoch. tenant: whose keys are deleted first; None: nobody's."""
     return _happening("ledger", actor, what="rebuild", tenant=tenant)

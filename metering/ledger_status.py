@@ -4,14 +4,17 @@ Reads only. A live journal is read as far as it is written, so its newest record
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+import collections
+import pathlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from metering import epochs
+from metering import epochs, families, metrics
 from metering.epochs import Meta, Writer
 from metering.folder import Directory
 from metering.ledger import Mark, Refused, mark
+from metering.pages import PageError
 from metering.store import EVICTION_WANTED, Store
 
 
@@ -37,6 +40,21 @@ class WriterStatus(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
+class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows of the writers of one host, this one's or another's.
+
+    open, closed, gone: writers; unfolded: of them, those not folded in this epoch, or behind. seen_ns: the newest
+    statement of any, wall clock of that host.
+    """
+
+    host: str
+    open: int
+    closed: int
+    gone: int
+    unfolded: int
+    seen_ns: int
+
+
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One tenant's records of one journal that is here, where the ledger has not all of them, or something else.
 
@@ -51,13 +69,18 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """eviction: the store's maxmemory-policy; None where it may not be asked."""
+    """eviction: the store's maxmemory-policy; None where it may not be asked. hosts: all gateways of this store.
+
+    unwritten: lines, by kind, that no journal here took; they are in no ledger. None: the pages can't be read.
+    """
 
     epoch: str
     eviction: str | None
     tenants: tuple[TenantStatus, ...]
     writers: tuple[WriterStatus, ...]
     streams: tuple[StreamStatus, ...]
+    hosts: tuple[HostStatus, ...]
+    unwritten: Mapping[str, int] | None
 
     @property
     def sound(self) -> bool:
@@ -69,8 +92,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def look(store: Store, directories: Sequence[Directory], tenants: Collection[str]) -> Status:
-    """tenants: to be shown though neither store nor journals may know them. Raises StoreUnavailable, OSError."""
+async def look(
+    store: Store,
+    directories: Sequence[Directory],
+    tenants: Collection[str],
+    unwritten: Mapping[str, int] | None = None,
+) -> Status:
+    """tenants: to be shown though neither store nor journals may know them; unwritten: as it is shown.
+
+    directories: that are here; without one the store alone is looked at. Raises StoreUnavailable, OSError.
+    """
     streams: list[StreamStatus] = []
     known = set(tenants) | set(await store.tenants())
     for directory in directories:
@@ -101,7 +132,35 @@ async def look(store: Store, directories: Sequence[Directory], tenants: Collecti
             for name, one in sorted(writers.items())
         ),
         streams=tuple(streams),
+        hosts=tuple(_hosts(epoch, writers)),
+        unwritten=unwritten,
     )
+
+
+def unwritten_of(pages_dir: pathlib.Path) -> Mapping[str, int] | None:
+    """Lines by kind that no journal took, of the living and the dead; None: there are no pages, or none to be read."""
+    try:
+        totals = metrics.scrape(pages_dir).totals
+    except PageError:
+        return None
+    found = (one for one in totals if one.family == families.JOURNAL_UNWRITTEN.name)
+    return {one.labels[0]: totals[one][0] for one in sorted(found)}
+
+
+def _hosts(epoch: str, writers: Mapping[str, Writer]) -> Iterator[HostStatus]:
+    by_host: dict[str, list[Writer]] = {}
+    for one in writers.values():
+        by_host.setdefault(one.host, []).append(one)
+    for host, held in sorted(by_host.items()):
+        states = collections.Counter(one.state for one in held)
+        yield HostStatus(
+            host=host,
+            open=states["open"],
+            closed=states["closed"],
+            gone=states["gone"],
+            unfolded=sum(one.state != "gone" and (one.epoch != epoch or bool(one.behind)) for one in held),
+            seen_ns=max(one.seen_ns for one in held),
+        )
 
 
 def _tenant(name: str, epoch: str, meta: Meta, writers: dict[str, Writer]) -> TenantStatus:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from metering import ledger_status
 from tests.integration.test_disk_full import LONG_S, SLOTS, STREAMS, streams_under_way
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
@@ -117,6 +118,12 @@ def test_continue_goes_on_and_shows_what_it_could_not_write(tmp_path: pathlib.Pa
         }
         assert stage.count("weighbridge_journal_unwritten_total", kind="call") == STREAMS + 3
         assert stage.count("weighbridge_calls_total", outcome="lost") == STREAMS
+        told = eventually(
+            lambda: [one for one in stage.gateway.lines("event") if one["topic"] == "unwritten"]
+        )
+        assert sum(int(one["data"].get("call", 0)) for one in told) == STREAMS + 3
+        pages = stage.gateway.state_dir / "pages"
+        assert ledger_status.unwritten_of(pages)["call"] == STREAMS + 3
 
 
 @pytest.mark.parametrize("on_error", ["stop", "continue"])

@@ -221,12 +221,27 @@ def test_how_the_ledger_stands(
     ill = found(1)
     assert {(one["writer"], one["reason"]) for one in ill["streams"]} == {(one, "FORK"), (other, "FORM")}
     assert {one["writer"]: one["host"] for one in ill["writers"] if not one["folded"]} == {"wgone": "h9"}
+    (other_host,) = [one for one in ill["hosts"] if one["host"] == "h9"]
+    assert {name: other_host[name] for name in ("open", "closed", "gone", "unfolded", "seen_ns")} == {
+        "open": 1, "closed": 0, "gone": 0, "unfolded": 1, "seen_ns": 1,
+    }  # fmt: skip
+    (this_host,) = [one for one in ill["hosts"] if one["host"] != "h9"]
+    assert (this_host["closed"], this_host["unfolded"]) == (2, 0)
+    assert ill["unwritten"] is None  # there are no pages
     assert [one["unfolded"] for one in ill["tenants"]] == [["wgone"]] * 3
     assert run("status", "--state-dir", state, store=store) == 1
     text = capsys.readouterr().out
     assert "writer wgone  on h9  open, not folded in this epoch  seq 5" in text
     assert f"stream acme of {one}  lag" in text
     assert "FORK at 3:ffffffffffffffff" in text
+    assert (
+        "host h9  1 open, 0 closed, 0 given up, 1 not folded in this epoch  heard of 1970-01-01T00:00:00Z"
+        in text
+    )
+    assert run("status", "--json", "--state-dir", tmp_path / "nothing here", store=store) == 0
+    far = json.loads(capsys.readouterr().out)
+    assert (far["hosts"], far["streams"]) == (ill["hosts"], [])
+    assert [one["writer"] for one in far["writers"]] == [one["writer"] for one in ill["writers"]]
 
 
 def test_wrong_stores_and_places(

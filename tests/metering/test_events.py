@@ -29,6 +29,10 @@ EACH = {
     "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
     "key": events.key_changed(actor="cli:ann", what="rotated", key=Key(from_ns=1, until_ns=2, vkey=VKEY)),
     "clock": events.clock_set(by_ms=-7_200_000),
+    "close": events.hours_closed(
+        actor="cli:ann", reason="due", first="2026-11-28T14:00:00Z", last="2026-11-28T14:00:00Z", hours=1
+    ),
+    "unwritten": events.unwritten({"call": 3, "refused": 1}),
     "ledger": events.ledger_rebuilt(actor="cli:ann", tenant="acme"),
     "reconcile": events.reconciled(
         actor="cli:ann", month="2026-11", bill="0" * 64, billed="1.2", allocated="1.1", hours=720
@@ -53,7 +57,9 @@ def test_there_is_one_function_for_each_topic() -> None:
         if not name.startswith("_")
         and inspect.signature(function).return_annotation in (Happening, list[Happening])
     ]
-    assert len(makers) == len(EACH) + 2  # `ledger` and `prices` have two
+    assert len(makers) == len(EACH) + 5  # `ledger`, `prices` and `close` have two, `key` has three
+    assert events.key_missing().data == {"what": "missing"}
+    assert events.key_found("0a1b2c3d").data == {"what": "found", "key": "0a1b2c3d"}
     told = events.writers_closed(actor="cli:ann", writers=["w2", "w1"])
     assert told == Happening("ledger", "cli:ann", {"what": "writer_is_dead", "writers": "w1, w2"})
     told = events.prices_imported(
