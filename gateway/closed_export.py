@@ -97,6 +97,7 @@ def _write(
         path = scratch / "made"
         columns, made = make(closes, asked, found, path, pathlib.PurePath(target.text).name)
         manifest = manifest_of(asked, found, columns, made)
+        target.settle(path)
         tell(
             events.exported(
                 actor=event_journal.user(),

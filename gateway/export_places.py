@@ -4,23 +4,27 @@ What is put is whole: a file gets its name once all of it is on disk, an object 
 """
 
 import contextlib
+import glob
 import os
 import pathlib
-import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Protocol
 
+from gateway import outfile
 from gateway.config import Journal
+from metering import files
 from metering.export_manifest import MANIFEST_SUFFIX
-from metering.files import sync_directory
 from metering.objects import AlreadyThere, Objects, open_objects
 
 STDOUT = "-"
 _S3 = "s3://"
 _COPY_BYTES = 1 << 20
+_LEFTOVER_S = 3_600.0
+"""An export that was not written to for so long is of a process that was killed: the largest take minutes."""
 
 
 class ExportPlace(Protocol):
@@ -31,6 +35,9 @@ class ExportPlace(Protocol):
 
     def scratch(self) -> contextlib.AbstractContextManager[pathlib.Path]:
         """A directory to make the export in, for as long as the block runs. Raises OSError."""
+
+    def settle(self, made: pathlib.Path) -> None:
+        """See to it that what was made can be put: before it is said that it is there. Raises OSError, ArchiveError."""
 
     def put(self, made: pathlib.Path) -> None:
         """Put what was made there. Raises OSError, ArchiveError."""
@@ -68,8 +75,11 @@ class Local:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[pathlib.Path]:
-        """As ExportPlace.scratch: beside the place, so that putting is renaming."""
-        root = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.part")
+        """As ExportPlace.scratch: beside the place, so that putting is renaming. What a killed one left is deleted."""
+        for leftover in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.part"):
+            if leftover.is_dir() and time.time() - leftover.stat().st_mtime > _LEFTOVER_S:
+                shutil.rmtree(leftover, ignore_errors=True)
+        root = files.part_of(self._path)
         try:
             root.mkdir()
         except OSError as error:
@@ -80,27 +90,23 @@ class Local:
         finally:
             shutil.rmtree(root, ignore_errors=True)
 
-    def put(self, made: pathlib.Path) -> None:
-        """As ExportPlace.put."""
+    def settle(self, made: pathlib.Path) -> None:
+        """As ExportPlace.settle: it is durable then."""
         if made.is_dir() and self._path.exists():
             raise FileExistsError(0, "it is there already; name a directory that is not", str(self._path))
         for file in [made] if made.is_file() else sorted(made.rglob("*")):
             if file.is_file():
                 _sync(file)
+
+    def put(self, made: pathlib.Path) -> None:
+        """As ExportPlace.put."""
         made.replace(self._path)
-        sync_directory(self._path.parent)
+        files.sync_directory(self._path.parent)
 
     def put_manifest(self, data: bytes) -> None:
         """As ExportPlace.put_manifest."""
-        beside = self._path.with_name(self._path.name + MANIFEST_SUFFIX)
-        part = beside.with_name(f".{beside.name}.{secrets.token_hex(4)}.part")
-        try:
-            part.write_bytes(data)
-            _sync(part)
-            part.replace(beside)
-        finally:
-            part.unlink(missing_ok=True)
-        sync_directory(beside.parent)
+        with outfile.whole(self._path.with_name(self._path.name + MANIFEST_SUFFIX)) as file:
+            file.write(data)
 
 
 class Bucket:
@@ -117,13 +123,18 @@ class Bucket:
         """As ExportPlace.scratch."""
         return _temporary()
 
+    def settle(self, made: pathlib.Path) -> None:
+        """As ExportPlace.settle: there is nothing of this name."""
+        if made.is_dir() and self._objects.list(f"{self._name}/"):
+            raise AlreadyThere(f"{self.text} has objects already; name one that has not")
+        if self._objects.get(self._name + MANIFEST_SUFFIX) is not None:
+            raise AlreadyThere(f"{self.text} is there already, with its manifest; name another")
+
     def put(self, made: pathlib.Path) -> None:
         """As ExportPlace.put. Of a directory each file is an object; without a manifest they are no export yet."""
         if made.is_file():
             self._objects.put_new(self._name, made.read_bytes())
             return
-        if self._objects.list(f"{self._name}/"):
-            raise AlreadyThere(f"{self.text} has objects already; name one that has not")
         for file in sorted(made.rglob("*")):
             if file.is_file():
                 self._objects.put_new(f"{self._name}/{file.relative_to(made).as_posix()}", file.read_bytes())
@@ -142,6 +153,9 @@ class Stdout:
     def scratch(self) -> contextlib.AbstractContextManager[pathlib.Path]:
         """As ExportPlace.scratch."""
         return _temporary()
+
+    def settle(self, made: pathlib.Path) -> None:
+        """Nothing stands in its way."""
 
     def put(self, made: pathlib.Path) -> None:
         """As ExportPlace.put."""

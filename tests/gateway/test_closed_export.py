@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import os
 import pathlib
 import random
 from typing import Any
@@ -262,7 +263,9 @@ def test_parquet_is_partitioned_by_day_and_tenant(closes: Closes, here: pathlib.
     ).fetchall()
     wanted = sum(row.micro_hours for hour in hours for row in hour.rows if row.tenant == "acme")
     assert [(one[0], one[1], one[3]) for one in by_tenant] == [("acme", wanted, 1)]
+    before = told(here)
     assert export("parquet", "--out", "rows") == 1  # what is there is not replaced
+    assert told(here) == before
     west = ["--from", "2026-01-01", "--to", "2026-01-02", "--tz", "America/Los_Angeles"]
     assert export("parquet", "--out", "west", period=west) == 0
     assert {path.name for path in (here / "west").iterdir()} == {"day=2026-01-01"}
@@ -302,6 +305,16 @@ def test_where_an_export_goes(
     ]
     assert export("csv", "--out", "nowhere/out.csv") == 1
     assert b"nowhere/out.csv: No such file or directory" in capsysbinary.readouterr().err
+
+
+def test_what_a_killed_export_left_is_deleted(closes: Closes, here: pathlib.Path) -> None:
+    fleet(closes, count=1)
+    for name, is_old in ((".out.csv.00000000.part", True), (".out.csv.11111111.part", False)):
+        (here / name).mkdir()
+        if is_old:
+            os.utime(here / name, (1, 1))
+    assert export("csv", "--out", "out.csv") == 0
+    assert [path.name for path in here.glob(".*")] == [".out.csv.11111111.part"]
 
 
 def test_what_cannot_be_told_is_not_exported(

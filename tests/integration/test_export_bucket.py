@@ -59,7 +59,10 @@ def test_a_file_is_put_once(bucket: Objects, capsys: pytest.CaptureFixture[str])
     assert told is not None
     assert json.loads(told)["file"]["sha256"] == hashlib.sha256(data).hexdigest()
     assert main(command) == 1
-    assert "s3://test-a-file-is-put-once/out/january.csv is there already" in capsys.readouterr().err
+    assert (
+        "s3://test-a-file-is-put-once/out/january.csv is there already, with its manifest"
+        in capsys.readouterr().err
+    )
     assert main([*command[:-1], "s3://test-a-file-is-put-once/out/"]) == 0
     assert bucket.get("out/focus-split-2026-01-01--2026-01-01T02.csv") == data
 
