@@ -465,10 +465,11 @@ class Call:
         answer = read_sized(kind, body) if packed is None else read_packed(kind, packed, body)
         if not answer.ok:
             return self._fail(BackendFaulted(self._backend, "answer not readable"), now_ns, ended=True)
-        self._tally.served = True
-        self._tally.read_answer(answer)
+        tally = self._tally
+        tally.served = True
+        tally.read_answer(answer)
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
-        head = heads.sized_head(200, self.facts, self._tally, len(body), packed)
+        head = heads.sized_head(200, self.facts, tally, len(body), packed)
         self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
         return (*self._answered(), *released, *_SEAL)
 
@@ -659,10 +660,12 @@ class Call:
         self, outcome: AttemptOutcome, reason: str | None, now_ns: int, *, ended: bool
     ) -> list[Action]:
         """Close the books of the running attempt; its seat goes back at once."""
+        tally = self._tally
         if self._reader is not None:
-            self._tally.read_stream(self._reader)
-        self._tally.end_attempt(outcome, reason, now_ns)
-        release = Release(self._backend)
+            tally.read_stream(self._reader)
+        tally.end_attempt(outcome, reason, now_ns)
+        assert tally.target is not None
+        release = Release(tally.target.name)
         return [release] if ended else [Abort(), release]
 
     def _conclude_with(self, error: GatewayError, outcome: Outcome) -> Actions:

@@ -263,7 +263,7 @@ class Tally:
             facts.tags,  # tags
             facts.tenant,  # tenant
             self.tier,  # tier
-            self._tpot_ns(),  # tpot_ns
+            None if first_ns is None else self._tpot_ns(),  # tpot_ns
             facts.trace_id,  # trace_id
             None if first_ns is None else first_ns - facts.received_ns,  # ttft_ns
             priced.unpriced_reason if priced else None,  # unpriced_reason
