@@ -1,7 +1,7 @@
 """Journals of a small fleet, and a close of them: registrations, calls that hold slots, ticks."""
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from metering import record
@@ -11,7 +11,7 @@ from metering.close_hour import Price, Terms
 from metering.close_manifest import Manifest
 from metering.close_sources import Sources
 from metering.closes import Closes
-from metering.closing import Closing, Rules, Told
+from metering.closing import NOBODY, Closing, Rules, Told
 from metering.objects import LocalObjects, Objects
 from metering.record import AttemptOutcome, AttemptRecord, Instance
 from metering.units import NS_PER_HOUR, NS_PER_S
@@ -100,13 +100,28 @@ class Site:
             self.root / "journal", [start(writer=writer, at_ns=at_ns), *makes], writer=writer
         )
 
-    def closing(self, now_ns: int, hours: range = range(HOUR, HOUR + 3), **rules: Any) -> Closing:
+    def closing(
+        self,
+        now_ns: int,
+        hours: range = range(HOUR, HOUR + 3),
+        *,
+        registered: Mapping[str, int] = NOBODY,
+        **rules: Any,
+    ) -> Closing:
         values = {"terms": terms(), "prices": "sha256:book", "late_ns": 15 * MINUTE_NS} | rules
         self._works += 1
         work = self.root / "work" / str(self._works)
         work.mkdir(parents=True)
         sources = Sources(self.root, self.archive, work, hours)
-        return Closing(sources, self.closes, Rules(**values), hours, now_ns=now_ns, made_by="cli:test")
+        return Closing(
+            sources,
+            self.closes,
+            Rules(**values),
+            hours,
+            now_ns=now_ns,
+            made_by="cli:test",
+            registered=registered,
+        )
 
     def close(self, now_ns: int, hours: range = range(HOUR, HOUR + 3), **rules: Any) -> list[Manifest]:
         """Close what can be closed."""
