@@ -19,35 +19,30 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backends import identity
-from backends.health import Health, State
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
 from gateway import config as cfg
-from gateway import digested, errors, openai_api, paths, plain, pricing_config, rounds
+from gateway import digested, errors, openai_api, paths, plain, rounds
 from gateway.audit_api import AuditApi
 from gateway.auth import Keys
 from gateway.books import PAGES, Books
 from gateway.bounds import LoopLag
 from gateway.call import Limits
 from gateway.config import Config
-from gateway.config_load import backend_keys, catalog_of
+from gateway.config_load import backend_keys
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
 from gateway.kept import KeptResponses
 from gateway.openai_api import OpenAIApi
 from gateway.operations import CANCEL, OPERATIONS, RETRIEVE
 from gateway.ops import Ops
-from gateway.price_books import WatchedPrices
 from gateway.queueing import Seats, share
 from gateway.registrations import Registrations
 from gateway.relay import Services
-from gateway.routing import Target
+from gateway.standing import Standing
 from gateway.targets import ServedModel, Targets, Tier
 from metering.digests import TenantKeys
 from metering.logs import log
-from metering.pricing import Unpriced, explain
-from metering.record import Host, Identity
 from metering.refusals import Refusals
 from metering.units import NS_PER_MS, NS_PER_S
 
@@ -139,12 +134,12 @@ async def _open(
         calls_max=config.bounds.queue_calls_max,
     )
     entries = _open_backends(config, stack)
-    state = _State(config, books)
-    registry = Registry(entries, state.changed)
+    standing = Standing(config, books)
+    registry = Registry(entries, standing.changed)
     targets = Targets(registry, seats)
-    state.targets = targets
+    standing.targets = targets
     for entry in entries:
-        state.changed(entry)
+        standing.changed(entry)
     services = Services(
         recorder=books.recorder,
         refusals=Refusals(lambda make: books.recorder.note(make)),
@@ -176,7 +171,7 @@ async def _open(
     def opened() -> None:
         services.recorder = books.recorder
         for entry in entries:
-            state.write_down(entry)
+            standing.write_down(entry)
 
     audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=lambda: books.recorder)
     stack.callback(audit.tell_refused)
@@ -191,16 +186,16 @@ async def _open(
         one.exceeded = books.exceeded
     await _probe_all(registry, stack)
     if worker.index == 0:  # the others would say the same
-        state.registrations = Registrations(config, state.catalog, entries, lambda: books.recorder)
-        state.register()
+        standing.registrations = Registrations(config, standing.catalog, entries, lambda: books.recorder)
+        standing.register()
     for forever in (
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),
         rounds.every(rounds.SLOW_SWEEP_S, books.look),
-        rounds.every(rounds.SLOW_SWEEP_S, functools.partial(state.take_up_prices, entries)),
-        rounds.every(rounds.SLOW_SWEEP_S, state.register),
+        rounds.every(rounds.SLOW_SWEEP_S, functools.partial(standing.take_up_prices, entries)),
+        rounds.every(rounds.SLOW_SWEEP_S, standing.register),
         rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.drain(worker.stopping, services, config.drain_s),
@@ -299,111 +294,6 @@ def _served(model: cfg.Model, config: Config) -> ServedModel:
 
 def _ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
-
-
-class _State:
-    """What follows when a backend's state or its reason changes: its identity, price and gauge, and a log line.
-
-    registrations: of the worker that speaks of instances, once it knows how its backends stand.
-    """
-
-    targets: Targets
-    registrations: Registrations | None = None
-
-    def __init__(self, config: Config, books: Books) -> None:
-        self._models = config.models
-        self._prices = WatchedPrices(config)
-        self._books = books
-        self.catalog = catalog_of(config.instance_types)
-        self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
-        self._said: set[tuple[str, str, Unpriced]] = set()
-
-    def changed(self, entry: Entry) -> None:
-        name = entry.backend.name
-        if entry.health != Health():
-            log(
-                logger, logging.WARNING if entry.health.state is State.DOWN else logging.INFO, "backend state",
-                backend=name, state=entry.health.state.value, reason=entry.health.reason,
-            )  # fmt: skip
-        self.write_down(entry)
-        if self.registrations is not None:
-            self.registrations.say([entry])
-
-    def register(self) -> None:
-        """Say of the instances what is not said yet."""
-        if self.registrations is not None:
-            self.registrations.look()
-
-    def write_down(self, entry: Entry) -> None:
-        """What it is and how it stands, where that is not written yet: a new journal and its page have none of it."""
-        name = entry.backend.name
-        if (held := self._books.held) is not None:
-            held.page.gauges.backend_state(name, entry.health.state.value)
-        for model in self._models_of(entry):
-            self._identify(model, entry)
-
-    def _models_of(self, entry: Entry) -> list[cfg.Model]:
-        name = entry.backend.name
-        return [model for model in self._models if any(name in tier.backends for tier in model.tiers)]
-
-    def _host(self, model: cfg.Model, entry: Entry) -> Host:
-        return identity.host(entry.backend, pricing_config.model_facts(model), self.catalog, entry.probed)
-
-    def _identify(self, model: cfg.Model, entry: Entry) -> None:
-        host = self._host(model, entry)
-        digest = identity.digest(host)
-        recorder = self._books.recorder
-        if self._written.get((model.name, host.backend)) == (recorder.writer, digest):
-            return
-        self._written[model.name, host.backend] = recorder.writer, digest
-        recorder.note(functools.partial(_identity_line, host, digest))
-        self._set_target(model, entry, host, digest)
-
-    def take_up_prices(self, entries: Sequence[Entry]) -> None:
-        """Calls that are planned from now on are priced by what has been imported meanwhile."""
-        if not self._prices.look():
-            return
-        log(logger, logging.INFO, "imported prices taken up", digest=self._prices.list.book.digest)
-        for entry in entries:
-            for model in self._models_of(entry):
-                host = self._host(model, entry)
-                self._set_target(model, entry, host, identity.digest(host))
-
-    def _set_target(self, model: cfg.Model, entry: Entry, host: Host, digest: str) -> None:
-        now_ns = time.time_ns()
-        tariffs = self._prices.list.schedule(host, now_ns)
-        tariff = tariffs.at(now_ns)
-        if isinstance(tariff, Unpriced):
-            self._say_unpriced(tariff, host, entry.backend.instance_type)
-        self.targets.set(
-            model.name,
-            Target(
-                name=host.backend,
-                served_model=host.served_model,
-                host=host,
-                identity_digest=digest,
-                slots=host.slots,
-                max_model_len=host.max_model_len,
-                cold=entry.cold,
-                tariffs=tariffs,
-            ),
-        )
-
-    def _say_unpriced(self, reason: Unpriced, host: Host, instance_type: str | None) -> None:
-        """Once for each reason: which flag or line would price these calls."""
-        said = (host.model, host.backend, reason)
-        if said in self._said:
-            return
-        self._said.add(said)
-        hint = explain(reason, model=host.model, backend=host.backend, instance_type=instance_type)
-        log(
-            logger, logging.WARNING, "calls will be unpriced", model=host.model, backend=host.backend,
-            reason=reason.value, to_price_them=hint,
-        )  # fmt: skip
-
-
-def _identity_line(host: Host, digest: str, seq: int, prev: str) -> Identity:
-    return Identity(at_ns=time.time_ns(), digest=digest, host=host, prev=prev, seq=seq)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
