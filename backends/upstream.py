@@ -255,7 +255,7 @@ class Upstream:
         oldest_ns = time.monotonic_ns() - self._idle_ns_max
         while self._idle:
             connection, _ = self._idle.popitem()
-            if connection.idle_since_ns > oldest_ns and not connection.closing:
+            if connection.idle_since_ns > oldest_ns and not connection._transport.is_closing():
                 return connection
             connection.drop()
         return None
@@ -333,10 +333,6 @@ class _Connection(asyncio.Protocol):
         self._complete = False
         self._keep_alive = False
         self._excess = False  # bytes came after the answer
-
-    @property
-    def closing(self) -> bool:
-        return self._transport.is_closing()
 
     def start(self, attempt: Attempt) -> None:
         """Hand a request to this connection, which is idle."""

@@ -225,11 +225,11 @@ class Inspection:
                 notes.compare(seq, self._tree.root(), Place(file, number))
                 next_size = notes.next_size
             number += 1
-            if isinstance(line, CallRecord):
+            if type(line) is CallRecord:  # a struct's `isinstance` takes 0.1 µs where it does not hold
                 calls.record(line.call_id, file, number)
                 if line.outcome is Outcome.LOST:
                     self._lost += 1
-            elif isinstance(line, Admitted):
+            elif type(line) is Admitted:
                 calls.admit(line.call_id, file, number)
             else:
                 self._grow(seq, prev, leaves)
