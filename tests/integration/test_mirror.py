@@ -1,5 +1,6 @@
 """Journal lines on the gateway's stdout, and `weighbridge audit tail -f` beside it."""
 
+import collections
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+from tests.support import mutants
 from tests.support.gateway import ROOT, eventually
 from tests.support.stage import R, staged
 
@@ -62,3 +64,18 @@ def test_each_line_is_copied_and_tail_shows_the_same(tmp_path: pathlib.Path) -> 
         assert copied == by_place(written)
         assert by_place(journal_lines(shown.read_text())) == copied
         assert sum(line["kind"] == "call" for line in copied.values()) == CALLS
+
+
+@pytest.mark.parametrize("mutant", ["mirror_forgets", "mirror_ahead"])
+def test_the_law_sees_a_copy_that_is_another(tmp_path: pathlib.Path, mutant: str) -> None:
+    env = mutants.environment(mutant)
+    with staged(tmp_path, journal={"mirror": "stdout"}, slots=8, env=env) as stage:
+        for _ in range(CALLS):
+            assert stage.post(R).status == 200
+        assert stage.gateway.stop() == 0
+        copied = collections.Counter(map(str, journal_lines(stage.gateway.log.read_text())))
+        written = collections.Counter(map(str, stage.gateway.lines()))
+        if mutant == "mirror_forgets":
+            assert copied < written
+        else:
+            assert copied > written, "each line twice: when it was made, and when it was written"

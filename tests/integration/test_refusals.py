@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.support import mutants
 from tests.support.gateway import eventually
 from tests.support.stage import Stage, staged
 
@@ -58,3 +59,16 @@ def test_20_000_refusals_are_a_few_lines_and_all_counted(tmp_path: pathlib.Path)
         send(stage.gateway.port, AT_ONCE)
         assert stage.gateway.stop() == 0
         assert counted(stage) == REQUESTS + AT_ONCE
+
+
+@pytest.mark.parametrize("mutant", ["refusals_forgotten", "refusals_unfolded"])
+def test_the_laws_see_refusals_that_are_not_counted_or_not_folded(
+    tmp_path: pathlib.Path, mutant: str
+) -> None:
+    with staged(tmp_path, env=mutants.environment(mutant)) as stage:
+        send(stage.gateway.port, 1_000)
+        assert stage.gateway.stop() == 0
+        lines = stage.gateway.lines("refused")
+        seconds = {line["at_ns"] // 1_000_000_000 for line in lines}
+        is_counted, is_small = counted(stage) == 1_000, len(lines) <= 11 * (len(seconds) + 1)
+        assert (is_counted, is_small) == ((False, True) if mutant == "refusals_forgotten" else (True, False))

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import functools
+import itertools
 import logging
 import os
 import pathlib
@@ -314,6 +315,73 @@ def scope_not_checked() -> None:
     AuditApi._auditor = lambda api, request: api._keys.principal(*credentials(request))
 
 
+def refusals_forgotten() -> None:
+    """Of refusals that share a line the first one alone is counted."""
+    from metering.refusals import Refusal
+
+    Refusal.folded = lambda first, _other: first
+
+
+def refusals_unfolded() -> None:
+    """Each refusal has a line of its own."""
+    from metering import refusals
+
+    refusals.LINES_PER_S_MAX = 1 << 60
+
+
+def mirror_forgets() -> None:
+    """Now and then the copy lacks a turn, and nobody counts it."""
+    from metering.mirror import Mirror
+
+    put = Mirror.put
+    turns = itertools.count(1)
+
+    def put_most(mirror: Mirror, data: bytes) -> None:
+        if next(turns) % 10:
+            put(mirror, data)
+
+    Mirror.put = put_most
+
+
+def mirror_ahead() -> None:
+    """A line is copied when it is made, whatever becomes of it in the journal."""
+    from metering.recorder import Recorder
+
+    make = Recorder._make_turn
+
+    def make_and_copy(recorder: Recorder, *what: Any, **more: Any) -> object:
+        turn = make(recorder, *what, **more)
+        if recorder._mirror is not None and turn.data:
+            recorder._mirror(turn.data)
+        return turn
+
+    Recorder._make_turn = make_and_copy
+
+
+def tick_forgets_what_is_open() -> None:
+    """Ticks say that no call is open."""
+    import msgspec
+
+    from metering.recorder import Recorder
+
+    make = Recorder._make_tick
+    Recorder._make_tick = lambda recorder, seq, prev: msgspec.structs.replace(
+        make(recorder, seq, prev), open_calls=0, oldest_admitted_ns=None
+    )
+
+
+def tick_names_the_newest() -> None:
+    """Ticks name the newest call that is open, in the place of the oldest."""
+    import msgspec
+
+    from metering.recorder import Recorder
+
+    make = Recorder._make_tick
+    Recorder._make_tick = lambda recorder, seq, prev: msgspec.structs.replace(
+        make(recorder, seq, prev), oldest_admitted_ns=next(reversed(recorder._open.values()), None)
+    )
+
+
 _DONE = "if not_below(seq, last_seq) then\n  return {'DONE', mark}\nend\n"
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
@@ -356,5 +424,11 @@ MUTATIONS = {
         digest_without_the_end,
         look_not_told,
         scope_not_checked,
+        refusals_forgotten,
+        refusals_unfolded,
+        mirror_forgets,
+        mirror_ahead,
+        tick_forgets_what_is_open,
+        tick_names_the_newest,
     )
 }
