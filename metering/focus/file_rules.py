@@ -3,7 +3,8 @@
 import decimal
 from collections.abc import Iterator, Sequence
 
-from metering.focus import allocated_details, values
+from metering.focus import values
+from metering.focus.allocated_details import Details
 from metering.focus.columns import ALLOCATED, COLUMNS, CUSTOM_PATTERN, SUMMABLE, Version
 from metering.focus.record import Finding, Record
 
@@ -156,10 +157,9 @@ class Across:
             origin = self._origins[key] = _Origin(row)
         else:
             yield from _unlike("origin", origin.first, row, _ALIKE)
-        try:
-            ratio = allocated_details.read(row.text("AllocatedMethodDetails") or "").ratio
-        except allocated_details.NotDetails:
+        if not isinstance(row.details, Details):
             return  # a rule of the row tells of it, and the sum will not be 1
+        ratio = row.details.ratio
         quantity = row.number("PricingQuantity") or decimal.Decimal()
         origin.ratio = values.EXACT.add(origin.ratio, ratio)
         origin.quantity = values.EXACT.add(origin.quantity, quantity)

@@ -2,10 +2,12 @@
 
 import datetime
 import decimal
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from metering.focus import values
+from metering.focus import allocated_details, values
+from metering.focus.allocated_details import Details, NotDetails
 from metering.focus.columns import COLUMNS, CORRECTION, Kind
 
 NumberedRow = tuple[int, Sequence[str | None]]
@@ -26,14 +28,20 @@ class Record:
     """One row. A cell is None where it is null; a column that the file lacks is null in each row, and `has` tells."""
 
     def __init__(self, line: int, header: Sequence[str], cells: Sequence[str | None]) -> None:
-        """cells: one for each of the header's names."""
+        """cells: one for each of the header's names.
+
+        filled: the cells that are not null, by column; known: those of FOCUS's columns.
+        """
         assert len(header) == len(cells)
         self.line = line
         self._cells = dict(zip(header, cells, strict=True))
+        self.filled = [(name, text) for name, text in self._cells.items() if text is not None]
+        self.known = [(COLUMNS[name], text) for name, text in self.filled if name in COLUMNS]
         self._numbers = {
-            name: values.number(text)
-            for name, text in self._cells.items()
-            if text is not None and name in COLUMNS and COLUMNS[name].kind is Kind.DECIMAL
+            column.name: values.number(text) for column, text in self.known if column.kind is Kind.DECIMAL
+        }
+        self._moments = {
+            column.name: values.moment(text) for column, text in self.known if column.kind is Kind.MOMENT
         }
 
     def has(self, *columns: str) -> bool:
@@ -44,18 +52,22 @@ class Record:
         """A cell as it stands."""
         return self._cells.get(column)
 
-    def filled(self) -> Iterable[tuple[str, str]]:
-        """The cells that are not null, by column."""
-        return ((name, text) for name, text in self._cells.items() if text is not None)
-
     def number(self, column: str) -> decimal.Decimal | None:
         """None too: what stands there is no number; rule `number` tells of that."""
         return self._numbers.get(column)
 
     def moment(self, column: str) -> datetime.datetime | None:
         """None too: what stands there is no moment; rule `moment` tells of that."""
-        text = self.text(column)
-        return None if text is None else values.moment(text)
+        return self._moments.get(column)
+
+    @functools.cached_property
+    def details(self) -> Details | NotDetails | None:
+        """AllocatedMethodDetails, or why it is none; None: it is null."""
+        text = self.text("AllocatedMethodDetails")
+        try:
+            return None if text is None else allocated_details.read(text)
+        except NotDetails as error:
+            return error
 
     @property
     def is_correction(self) -> bool:

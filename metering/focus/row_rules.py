@@ -7,7 +7,8 @@ standard says with SHOULD is a rule here too: files of ours keep it, and whoever
 import datetime
 from collections.abc import Callable, Iterator
 
-from metering.focus import allocated_details, values
+from metering.focus import values
+from metering.focus.allocated_details import NotDetails
 from metering.focus.columns import ALLOCATED, COLUMNS, CURRENCIES, CUSTOM_PATTERN, SUBCATEGORIES, Kind
 from metering.focus.record import Record
 
@@ -18,6 +19,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the start of a formula."""
 
 _PLACEHOLDERS = frozenset({"n/a", "na", "not applicable", "none", "nil", "-", "null", "nan", "unknown"})
+_PLACEHOLDER_CHARACTERS_MAX = max(map(len, _PLACEHOLDERS)) + 2
 _MAY_NOT_APPLY = frozenset({"HostProviderName"})
 _FOCUS_SKU_PROPERTIES = {
     "CoreCount": float, "DiskMaxIops": float, "DiskSpace": float, "DiskType": str, "GpuCount": float,
@@ -27,46 +29,47 @@ _FOCUS_SKU_PROPERTIES = {
 _PRICES = (
     "ContractedUnitPrice", "ListUnitPrice", "PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice",
 )  # fmt: skip
+_NOT_NULL = [column.name for column in COLUMNS.values() if not column.nullable]
 _HOUR = datetime.timedelta(hours=1)
 
 
 def mandatory(row: Record) -> Wrong:
     """A column that allows no null has a value in each row."""
-    for column in COLUMNS.values():
-        if not column.nullable and row.has(column.name) and row.text(column.name) is None:
-            yield column.name, "it must not be null"
+    for name in _NOT_NULL:
+        if row.text(name) is None and row.has(name):
+            yield name, "it must not be null"
 
 
 def placeholder(row: Record) -> Wrong:
     """What there is no value for is null, not a word or blanks in its place."""
-    for column, text in row.filled():
-        if column in COLUMNS and column not in _MAY_NOT_APPLY:
-            if not text.strip():
-                yield column, "blanks stand for nothing; leave it empty"
-            elif text.strip().lower() in _PLACEHOLDERS:
-                yield column, "a word stands for nothing; leave it empty"
+    for column, text in row.known:
+        if len(text) > _PLACEHOLDER_CHARACTERS_MAX and not text.isspace():
+            continue
+        if text.isspace():
+            yield column.name, "blanks stand for nothing; leave it empty"
+        elif text.strip().lower() in _PLACEHOLDERS and column.name not in _MAY_NOT_APPLY:
+            yield column.name, "a word stands for nothing; leave it empty"
 
 
 def number(row: Record) -> Wrong:
     """Numbers are digits with at most one point, E and an exponent: no plus sign, no separators, no units."""
-    for column, _ in row.filled():
-        if column in COLUMNS and COLUMNS[column].kind is Kind.DECIMAL and row.number(column) is None:
-            yield column, "it is no number as FOCUS writes them"
+    for column, _ in row.known:
+        if column.kind is Kind.DECIMAL and row.number(column.name) is None:
+            yield column.name, "it is no number as FOCUS writes them"
 
 
 def moment(row: Record) -> Wrong:
     """Moments are in UTC: YYYY-MM-DDTHH:MM:SSZ."""
-    for column, _ in row.filled():
-        if column in COLUMNS and COLUMNS[column].kind is Kind.MOMENT and row.moment(column) is None:
-            yield column, "it is no moment YYYY-MM-DDTHH:MM:SSZ"
+    for column, _ in row.known:
+        if column.kind is Kind.MOMENT and row.moment(column.name) is None:
+            yield column.name, "it is no moment YYYY-MM-DDTHH:MM:SSZ"
 
 
 def allowed(row: Record) -> Wrong:
     """A column with allowed values has one of them in each row."""
-    for column, text in row.filled():
-        known = COLUMNS[column].values if column in COLUMNS else None
-        if known is not None and text not in known:
-            yield column, f"it must be one of {', '.join(sorted(known))}"
+    for column, text in row.known:
+        if column.values is not None and text not in column.values:
+            yield column.name, f"it must be one of {', '.join(sorted(column.values))}"
 
 
 def currency(row: Record) -> Wrong:
@@ -87,9 +90,10 @@ def unit(row: Record) -> Wrong:
 
 def formula(row: Record) -> Wrong:
     """No text begins as a spreadsheet's formula does."""
-    for column, text in row.filled():
-        is_text = column not in COLUMNS or COLUMNS[column].kind is Kind.STRING
-        if is_text and text.startswith(FORMULA_STARTS) and values.number(text) is None:
+    for column, text in row.filled:
+        if not text.startswith(FORMULA_STARTS) or values.number(text) is not None:
+            continue
+        if column not in COLUMNS or COLUMNS[column].kind is Kind.STRING:
             yield column, "a spreadsheet takes it for a formula"
 
 
@@ -130,7 +134,7 @@ def together(row: Record) -> Wrong:
         ("BillingAccountId", "BillingAccountType"),
         ("CommitmentDiscountId", "CommitmentDiscountStatus"),
     ):
-        if row.has(one, other) and (row.text(one) is None) != (row.text(other) is None):
+        if (row.text(one) is None) != (row.text(other) is None) and row.has(one, other):
             if one == "CommitmentDiscountId" and row.text("ChargeCategory") != "Usage":
                 continue
             yield other, f"it is null, or not, as {one} is"
@@ -139,7 +143,7 @@ def together(row: Record) -> Wrong:
         ("SkuPriceId", "SkuPriceDetails"),
         ("SubAccountId", "SubAccountType"),
     ):
-        if row.has(one) and row.text(one) is None and row.text(other) is not None:
+        if row.text(other) is not None and row.text(one) is None and row.has(one):
             yield other, f"it must be null, for {one} is"
 
 
@@ -297,17 +301,14 @@ def allocated_nulls(row: Record) -> Wrong:
 
 def allocated_object(row: Record) -> Wrong:
     """AllocatedMethodDetails follows FOCUS's JSON schema."""
-    text = row.text("AllocatedMethodDetails")
-    if text is None:
-        return
-    try:
-        allocated_details.read(text)
-    except allocated_details.NotDetails as error:
-        yield "AllocatedMethodDetails", str(error)
+    if isinstance(row.details, NotDetails):
+        yield "AllocatedMethodDetails", str(row.details)
 
 
 def tags_twice(row: Record) -> Wrong:
     """AllocatedTags repeat no key of Tags."""
+    if row.text("Tags") is None or row.text("AllocatedTags") is None:
+        return
     tags, allocated = (values.flat(row.text(column) or "{}") for column in ("Tags", "AllocatedTags"))
     for key in sorted((tags or {}).keys() & (allocated or {}).keys()):
         yield "AllocatedTags", f"{key} stands in Tags already"
