@@ -81,7 +81,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_once(report, "backends", [backend.name for backend in config.backends], "name")
     for index, backend in enumerate(config.backends):
         _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
-    instance_check.check(config.backends, report)
+    instance_check.check(config.backends, catalog, report)
     _check_models(config, report)
     check_prices(config.prices, report)
     _check_once(report, "instance_types", [one.name for one in config.instance_types], "name")

@@ -7,6 +7,7 @@ from backends import identity
 from backends.catalog import Catalog
 from backends.model import Backend
 from metering import periods, schedule
+from metering.price_book import ON_DEMAND
 
 Report = Callable[[str, str], None]
 """Names a mistake: path, message."""
@@ -18,7 +19,7 @@ OF_THE_INSTANCE = (
 """Keys of a backend that are about its instance: backends that share one must say the same."""
 
 
-def check(backends: Sequence[Backend], report: Report) -> None:
+def check(backends: Sequence[Backend], catalog: Catalog, report: Report) -> None:
     """Name every mistake."""
     for index, backend in enumerate(backends):
         _check_times(f"backends[{index}]", backend, report)
@@ -27,10 +28,22 @@ def check(backends: Sequence[Backend], report: Report) -> None:
         if backend.instance_id is None:
             continue
         other = first.setdefault(backend.instance_id, index)
-        for key in OF_THE_INSTANCE:
-            if getattr(backend, key) != getattr(backends[other], key):
-                message = f"is not what backends[{other}] says of the same instance, {backend.instance_id}"
-                report(f"backends[{index}].{key}", message)
+        said, before = _said(backend, catalog), _said(backends[other], catalog)
+        different = [key for key in OF_THE_INSTANCE if said[key] != before[key]]
+        if "instance_type" in different and "units_total" in different:
+            different.remove("units_total")  # each is right of its own type
+        for key in different:
+            message = f"is not what backends[{other}] says of the same instance, {backend.instance_id}"
+            report(f"backends[{index}].{key}", message)
+
+
+def _said(backend: Backend, catalog: Catalog) -> dict[str, object]:
+    """What a backend says of its instance; what it leaves to a default as what that is."""
+    (share,) = identity.instances(backend, catalog)
+    return {key: getattr(backend, key) for key in OF_THE_INSTANCE} | {
+        "units_total": share.units_total,
+        "purchase_option": backend.purchase_option or ON_DEMAND,
+    }
 
 
 def notes(backends: Sequence[Backend], catalog: Catalog) -> Iterator[str]:

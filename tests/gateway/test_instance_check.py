@@ -18,7 +18,7 @@ def backend(name: str, **fields: Any) -> Backend:
 
 def mistakes(*backends: Backend) -> dict[str, str]:
     found: dict[str, str] = {}
-    instance_check.check(backends, found.__setitem__)
+    instance_check.check(backends, CATALOG, found.__setitem__)
     return found
 
 
@@ -65,6 +65,19 @@ def test_backends_of_one_instance_say_the_same_of_it(key: str, one: Any, other: 
     apart = [backend("a", instance_id="i-1", **{key: one}), backend("b", instance_id="i-2", **{key: other})]
     assert mistakes(*apart) == {}
     assert mistakes(backend("a", **{key: one}), backend("b", **{key: other})) == {}
+
+
+def test_what_is_left_to_a_default_is_what_that_is() -> None:
+    one = backend("a", instance_id="i-1", instance_type="inf2.48xlarge", units=8)
+    other = backend(
+        "b",
+        instance_id="i-1",
+        instance_type="inf2.48xlarge",
+        units=8,
+        units_total=24,
+        purchase_option="on-demand",
+    )
+    assert mistakes(one, other) == {}
 
 
 def notes(*backends: Backend) -> list[str]:
