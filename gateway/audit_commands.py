@@ -214,13 +214,13 @@ def export(args: argparse.Namespace) -> int:
 def pack(args: argparse.Namespace) -> int:
     """Pack a month for an auditor: inventory, verification, keys, checkpoints, events and ledger, signed."""
     from gateway import anchored, pack_command
-    from metering import verify
+    from metering import close_manifest, verify
     from metering.objects import ArchiveError
 
     commands.journal_root(args)
     where = commands.place(args)
     try:
-        pack_command.parse_month(args.month)
+        close_manifest.month_hours(args.month)
         anchors = [anchor for given in args.anchor for anchor in anchored.read(given)]
     except (ValueError, verify.VerifyError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error

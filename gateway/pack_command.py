@@ -1,26 +1,34 @@
 """`weighbridge audit pack`: a month for an auditor, in one signed tar (metering/pack.py)."""
 
-import datetime
 import hashlib
 import io
 import pathlib
-import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway import outfile
-from gateway.archives import all_journals, archive_of
+from gateway.archives import all_journals, archive_of, objects_of
 from gateway.config_load import Place
-from metering import audit, event_journal, events, export, keys, latest_notes, pack, verify, verify_page
+from metering import (
+    audit,
+    close_manifest,
+    event_journal,
+    events,
+    export,
+    keys,
+    latest_notes,
+    pack,
+    verify,
+    verify_page,
+)
 from metering.chain import Broken
+from metering.closes import Closes
 from metering.events import Happening
 from metering.findings import Verdict
 from metering.journal import directories
 from metering.notary import SigningKey
 from metering.verdict import Anchor
-
-_MONTH_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}")
 
 
 class Packed(NamedTuple):
@@ -29,18 +37,6 @@ class Packed(NamedTuple):
     files: int
     verdict: Verdict
     broken: list[Broken]
-
-
-def parse_month(text: str) -> range:
-    """A month, as in 2026-11, as hours since 1970 (UTC). Raises ValueError."""
-    if not _MONTH_PATTERN.fullmatch(text):
-        raise ValueError(f"{text!r} is no month; write it as in 2026-11")
-    try:
-        first = datetime.date.fromisoformat(f"{text}-01")
-        after = (first + datetime.timedelta(days=31)).replace(day=1)
-        return export.parse_period(first.isoformat(), after.isoformat())
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no month since 1970") from None
 
 
 def write(
@@ -55,10 +51,11 @@ def write(
 
     Raises ValueError, VerifyError, ArchiveError, OSError, naming the file.
     """
-    hours = parse_month(month)
+    hours = close_manifest.month_hours(month)
     archive = archive_of(place.journal)
     report = verify.verify(verify.find([pathlib.Path(place.state_dir)]), [], anchors, archive)
     here = directories(place.journals)
+    closes = Closes(objects_of(pathlib.Path(place.state_dir), place.journal))
     found = list(all_journals(place.journals, place.journal))
     broken: list[Broken] = []
     ledger = io.StringIO(newline="")
@@ -68,6 +65,8 @@ def write(
         "verify.txt": verify_page.page(report).encode(),
         "inventory.jsonl": b"".join([*pack.inventory(here), *pack.archived_inventory(archive)]),
         "ledger.csv": ledger.getvalue().encode(),
+        "closes.jsonl": b"".join(map(close_manifest.encode, closes.all_revisions(hours))),
+        "months.jsonl": b"".join(map(close_manifest.encode, closes.states(month))),
         pack.KEYS: (place.keys.path / keys.KEYS).read_bytes(),
     }
     for latest in latest_notes.latest(place.journals):

@@ -71,7 +71,13 @@ class Closes:
 
     def revisions(self, hour: int) -> list[Manifest]:
         """All revisions of an hour, in order."""
-        return [self._manifest(hour, n) for _, n in sorted(self._listed(range(hour, hour + 1))) if n]
+        return list(self.all_revisions(range(hour, hour + 1)))
+
+    def all_revisions(self, period: range) -> Iterator[Manifest]:
+        """All revisions of each closed hour of a period, in order."""
+        for hour, revision in sorted(self._listed(period)):
+            if revision:
+                yield self._manifest(hour, revision)
 
     def of_month(self, month: Month) -> list[Manifest]:
         """The hours as they were when the month got this state, in order."""

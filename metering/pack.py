@@ -9,6 +9,8 @@
     checkpoints/<writer>.note   the newest note of each journal
     events/<topic>.jsonl        the month's event lines (configuration, prices, exports, …), as in `audit export`
     ledger.csv                  the month's rows, from these journals
+    closes.jsonl                what each revision of each closed hour of the month says of itself, with the digest of
+                                its rows (metering/close_manifest.py); months.jsonl: what was said of the month
 
 Whoever has the pack and trusts the key needs nothing else to see that no file of it was changed since.
 """

@@ -2,8 +2,10 @@
 
 import pathlib
 
+import msgspec
 import pytest
 
+from metering import close_hour, close_manifest
 from metering.close_manifest import Reason
 from metering.close_row import CloseRow, RowKind
 from metering.closing import Told
@@ -159,3 +161,102 @@ def test_hours_without_anything_are_closed_too(site: Site) -> None:
     site.journal([stop(at_ns=AT_NS + 1)])
     made = site.close(AT_NS + 4 * NS_PER_HOUR)
     assert [(one.hour, one.rows.count) for one in made] == [(HOUR, 0), (HOUR + 1, 0), (HOUR + 2, 0)]
+
+
+def test_costs_of_a_bill_stay_and_are_split_anew(site: Site) -> None:
+    site.journal(an_hour())
+    (first,) = site.close(SOON_NS)
+    paid = 7_000_000_000_001  # of the instance, by a bill
+    rows = list(site.closes.rows([first]))
+    placed = close_hour.at_cost([row for row in rows if row.instance_id], paid)
+    assert sum(row.allocated_pusd or 0 for row in placed) == paid
+    reserved = CloseRow(
+        hour=HOUR, kind=RowKind.RESERVED, instance_id="ri-1", allocated_pusd=5, method="slot-time"
+    )
+    billed = [msgspec.structs.replace(row, purchase_option="reserved") for row in placed]
+    unplaced = [row for row in rows if not row.instance_id]
+    bill = msgspec.structs.replace(
+        first, basis="bill:ab", reason=Reason.BILL, revision=2, totals=close_manifest.totals(billed)
+    )
+    site.closes.commit(bill, sorted([*billed, *unplaced, reserved], key=lambda row: row.key))
+    other = "w" + "b" * 16
+    site.journal(
+        [*busy("v-1", AT_NS + 50 * MINUTE_NS, 10 * MINUTE_NS, tenant="late"), stop(at_ns=END_NS)],
+        writer=other,
+    )
+    (late,) = site.close(SOON_NS)
+    assert (late.revision, late.reason, late.basis) == (3, Reason.LATE, "bill:ab")
+    after = list(site.closes.rows([late]))
+    assert sum(row.allocated_pusd or 0 for row in after if row.instance_id == "i-1") == paid
+    assert {row.purchase_option for row in after if row.instance_id == "i-1"} == {"reserved"}
+    assert [row for row in after if row.kind is RowKind.RESERVED] == [reserved]
+    assert of_kind(after, RowKind.TENANT)["late"] in (41_666, 41_667)
+
+
+def test_a_backend_that_moves_takes_its_calls_along(site: Site) -> None:
+    """From i-1 to i-2 at half past: each instance has what ran while the backend was on it."""
+    half = AT_NS + 30 * MINUTE_NS
+    site.journal(
+        [
+            registration(AT_NS, terminated_ns=half),
+            *busy("w-1", AT_NS + 20 * MINUTE_NS, 20 * MINUTE_NS),
+            registration(half, "gone", terminated_ns=half),
+            registration(half, instance_id="i-2"),
+            tick(at_ns=END_NS),
+        ]
+    )
+    (made,) = site.close(SOON_NS)
+    rows = list(site.closes.rows([made]))
+    # Ten of 4 × 30 slot-minutes on each instance, of half an hour each.
+    tenants = {row.instance_id: row for row in rows if row.kind is RowKind.TENANT}
+    assert {name: row.micro_hours for name, row in tenants.items()} == {"i-1": 41_667, "i-2": 41_667}
+    assert {name: row.slot_ns for name, row in tenants.items()} == {
+        "i-1": 10 * MINUTE_NS,
+        "i-2": 10 * MINUTE_NS,
+    }
+    assert {name: row.calls for name, row in tenants.items()} == {
+        "i-1": 0,
+        "i-2": 1,
+    }  # it finished on the second
+    assert made.instances == {"i-1": 500_000, "i-2": 500_000}
+
+
+def test_a_backend_over_two_instances_counts_its_calls_once(site: Site) -> None:
+    site.journal(
+        [
+            registration(AT_NS),
+            registration(AT_NS, instance_id="i-2"),
+            *busy("w-1", AT_NS, 30 * MINUTE_NS),
+            tick(at_ns=END_NS),
+        ]
+    )
+    (made,) = site.close(SOON_NS)
+    tenants = [row for row in site.closes.rows([made]) if row.kind is RowKind.TENANT]
+    assert [(row.instance_id, row.micro_hours, row.calls, row.slot_ns) for row in tenants] == [
+        ("i-1", 125_000, 1, 30 * MINUTE_NS),
+        ("i-2", 125_000, 0, 0),
+    ]
+
+
+def test_calls_of_a_backend_that_nobody_pays_for_stand_without_an_instance(site: Site) -> None:
+    site.journal([*busy("w-1", AT_NS, 30 * MINUTE_NS, cost_pusd=9), tick(at_ns=END_NS)])
+    (made,) = site.close(SOON_NS)
+    (row,) = site.closes.rows([made])
+    assert (row.instance_id, row.backend, row.micro_hours, row.slot_ns) == (None, "inf2-a", 0, 30 * MINUTE_NS)
+    assert (row.calls, row.estimated_pusd, row.instance_family) == (1, 9, "inf2")
+    assert (made.totals.instances, made.totals.under_recovery) == ("0.000000000000", "-0.000000000009")
+
+
+def test_hours_far_apart_are_read_apart(site: Site) -> None:
+    """A call that lasts from the first into the last of them is in each."""
+    days = 3
+    hours = range(HOUR, HOUR + 24 * days)
+    site.journal([registration(AT_NS), stop(at_ns=AT_NS + 24 * days * NS_PER_HOUR)])
+    site.close(AT_NS + 24 * days * NS_PER_HOUR, hours)
+    other = "w" + "b" * 16
+    late = [*busy("v-1", AT_NS, 1, tenant="late"), *busy("v-2", AT_NS + 50 * NS_PER_HOUR, 1, tenant="late")]
+    site.journal([*late, stop(at_ns=AT_NS + 50 * NS_PER_HOUR)], writer=other)
+    made = site.close(AT_NS + 24 * days * NS_PER_HOUR, hours)
+    assert {HOUR, HOUR + 50} <= {one.hour for one in made}
+    found = [row for row in site.closes.rows(made) if row.tenant == "late"]
+    assert [(row.hour, row.calls) for row in found] == [(HOUR, 1), (HOUR + 50, 1)]

@@ -13,6 +13,8 @@ import pytest
 from gateway import cli, pack_command
 from metering import checkpoint, pack, verify
 from metering.checkpoint import Head
+from metering.close_manifest import MonthState
+from metering.closes import Closes
 from metering.findings import Verdict, What
 from metering.journal import directories
 from metering.line_export import MANIFEST_SUFFIX
@@ -23,6 +25,7 @@ from metering.trust import Trust
 from metering.units import NS_PER_HOUR
 from metering.verdict import Report
 from tests.support import archives, journals, signed
+from tests.support.closed import manifest
 from tests.support.journals import AT_NS, WRITER
 from tests.support.signed import END_NOTE, signer
 
@@ -180,12 +183,16 @@ def found(report: Report) -> set[What]:
 
 def test_a_pack_has_what_an_auditor_asks_for(tmp_path: pathlib.Path) -> None:
     our_own(tmp_path / "state")
+    closes = Closes(LocalObjects(tmp_path / "state"))
+    for revision in (1, 2):
+        closes.commit(manifest([], revision=revision), [])
+    closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="cli:ann", at_ns=1)
     kept = tmp_path / "kept.note"
     shutil.copy(tmp_path / "state" / "journal" / WRITER / END_NOTE, kept)
     members = packed(tmp_path / "state", tmp_path / "month.tar", "--anchor", str(kept))
-    manifest = json.loads(members["MANIFEST.json"])
-    assert (manifest["month"], manifest["verdict"], manifest["v"]) == ("2026-01", "whole", 1)
-    assert {name: entry["sha256"] for name, entry in manifest["files"].items()} == {
+    signed = json.loads(members["MANIFEST.json"])
+    assert (signed["month"], signed["verdict"], signed["v"]) == ("2026-01", "whole", 1)
+    assert {name: entry["sha256"] for name, entry in signed["files"].items()} == {
         name: hashlib.sha256(data).hexdigest()
         for name, data in members.items()
         if not name.startswith("MANIFEST.")
@@ -199,6 +206,8 @@ def test_a_pack_has_what_an_auditor_asks_for(tmp_path: pathlib.Path) -> None:
     ]
     assert b"../odd" in members["events/other.jsonl"]
     assert members["ledger.csv"].count(b"\n") == 4  # a header, acme in two hours, globex in one
+    assert [json.loads(line)["revision"] for line in members["closes.jsonl"].splitlines()] == [1, 2]
+    assert [json.loads(line)["state"] for line in members["months.jsonl"].splitlines()] == ["closed"]
     inventory = {one["name"]: one for one in map(json.loads, members["inventory.jsonl"].splitlines())}
     for name, entry in inventory.items():
         data = (tmp_path / "state" / "journal" / name).read_bytes()
