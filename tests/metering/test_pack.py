@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway import cli, pack_command
-from metering import checkpoint, pack, verify
+from gateway import cli
+from metering import checkpoint, close_manifest, pack, verify
 from metering.checkpoint import Head
 from metering.close_manifest import MonthState
 from metering.closes import Closes
@@ -301,7 +301,7 @@ def test_without_anything_to_check_with_a_pack_is_incomplete(tmp_path: pathlib.P
 @pytest.mark.parametrize("month", ["2026", "2026-13", "1969-12", "2026-1", "9999-12"])
 def test_what_is_no_month(month: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="is no month"):
-        pack_command.parse_month(month)
+        close_manifest.month_hours(month)
     signed.closed(tmp_path)
     assert (
         cli.main(
@@ -312,10 +312,10 @@ def test_what_is_no_month(month: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_a_month_is_its_hours() -> None:
-    assert len(pack_command.parse_month("2026-02")) == 28 * 24
-    assert len(pack_command.parse_month("2028-02")) == 29 * 24
-    assert pack_command.parse_month("2026-01").start == AT_NS // NS_PER_HOUR
-    assert pack_command.parse_month("2025-12").stop == pack_command.parse_month("2026-01").start
+    assert len(close_manifest.month_hours("2026-02")) == 28 * 24
+    assert len(close_manifest.month_hours("2028-02")) == 29 * 24
+    assert close_manifest.month_hours("2026-01").start == AT_NS // NS_PER_HOUR
+    assert close_manifest.month_hours("2025-12").stop == close_manifest.month_hours("2026-01").start
 
 
 @pytest.fixture
