@@ -2,6 +2,7 @@
 
 import decimal
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from metering.focus import values
 from metering.focus.allocated_details import Details
@@ -60,7 +61,7 @@ _ALIKE = (
     "AllocatedMethodId",
     *(name for name in COLUMNS if name not in SUMMABLE and name not in ALLOCATED and name not in _ORIGIN),
 )
-_SHARE_DIFFERENCE_MAX = decimal.Decimal("0.000000002")
+_RATIO_DIFFERENCE_MAX = decimal.Decimal("0.000000002")
 """A ratio has nine digits: it is rounded once, and the last takes the rest."""
 
 
@@ -100,74 +101,104 @@ def header_findings(header: Sequence[str], asked: Version | None) -> Iterator[Fi
             return
 
 
-class _Origin:
-    """A charge that was split, as far as its rows have been seen."""
+class _First(NamedTuple):
+    """The first row of some that must be alike. cells: of the columns that must be."""
 
-    def __init__(self, row: Record) -> None:
-        self.first = row
-        self.ratio = decimal.Decimal()
-        self.quantity = decimal.Decimal()
-        self.parts: list[tuple[int, decimal.Decimal, decimal.Decimal]] = []
+    line: int
+    cells: tuple[str | None, ...]
+
+    def unlike(
+        self, rule: str, row: Record, columns: Sequence[str], cells: tuple[str | None, ...]
+    ) -> Iterator[Finding]:
+        """Where a later one differs."""
+        if cells == self.cells:
+            return
+        for column, cell, first in zip(columns, cells, self.cells, strict=True):
+            if cell != first:
+                yield Finding(row.line, column, rule, cell or "", f"line {self.line} has {first!r}")
+
+
+class _Origin:
+    """A charge that was split, as far as its rows have been seen.
+
+    hours_max: of its charge period, where it is in hours; reference: ratio and quantity of its first row that has any.
+    """
+
+    def __init__(self, first: _First, row: Record) -> None:
+        self.first = first
+        self.name = f"{row.text('ResourceId')} from {row.text('ChargePeriodStart')}"
+        self.ratio = self.quantity = decimal.Decimal()
+        self.reference: tuple[decimal.Decimal, decimal.Decimal] | None = None
+        start, end = row.moment("ChargePeriodStart"), row.moment("ChargePeriodEnd")
+        self.hours_max: decimal.Decimal | None = None
+        if (
+            row.text("ConsumedUnit") == "Hours"
+            and not row.is_correction
+            and start is not None
+            and end is not None
+        ):
+            self.hours_max = decimal.Decimal((end - start).total_seconds()) / 3_600
+
+    def take(self, ratio: decimal.Decimal, quantity: decimal.Decimal) -> bool:
+        """One more row. returns: is its ratio to the first row's that of their quantities?"""
+        self.ratio = values.EXACT.add(self.ratio, ratio)
+        self.quantity = values.EXACT.add(self.quantity, quantity)
+        if self.reference is None:
+            if quantity:
+                self.reference = ratio, quantity
+            return True
+        first_ratio, first_quantity = self.reference
+        difference = abs(ratio * first_quantity - first_ratio * quantity)
+        return difference <= _RATIO_DIFFERENCE_MAX * (abs(first_quantity) + abs(quantity))
 
 
 class Across:
     """Gathers what rules over several rows need. Memory grows with SKUs, accounts and split charges."""
 
     def __init__(self) -> None:
-        self._firsts: dict[tuple[str, ...], Record] = {}
+        self._firsts: dict[tuple[str, ...], _First] = {}
         self._origins: dict[tuple[str | None, ...], _Origin] = {}
+        self._words: dict[str | None, str | None] = {}
 
     def take(self, row: Record) -> Iterator[Finding]:
         """The next row. yields what it breaks with those before it."""
         for rule, (by, alike) in _ONE_OF.items():
             key = tuple(row.text(column) or "" for column in by)
-            if not all(key):
-                continue
-            first = self._firsts.setdefault((rule, *key), row)
-            yield from _unlike(rule, first, row, alike)
+            if all(key):
+                cells = self._cells(row, alike)
+                first = self._firsts.setdefault((rule, *key), _First(row.line, cells))
+                yield from first.unlike(rule, row, alike, cells)
         if row.text("AllocatedMethodId") is not None:
             yield from self._split(row)
 
     def end(self) -> Iterator[Finding]:
         """All rows were taken. yields what is wrong with split charges as wholes."""
         for origin in self._origins.values():
-            line, what = origin.first.line, origin.first.text("ResourceId") or ""
+            line = origin.first.line
             if origin.ratio != 1:
-                says = f"the ratios of {what} from {origin.first.text('ChargePeriodStart')} add up to {origin.ratio}"
+                says = f"the ratios of {origin.name} add up to {origin.ratio}"
                 yield Finding(line, "AllocatedMethodDetails", "ratios", str(origin.ratio), says)
-            elif origin.quantity:
-                for at, ratio, quantity in origin.parts:
-                    if abs(ratio * origin.quantity - quantity) > _SHARE_DIFFERENCE_MAX * abs(origin.quantity):
-                        says = f"{quantity} of {origin.quantity} is another part"
-                        yield Finding(at, "AllocatedMethodDetails", "shares", str(ratio), says)
-            start, end = origin.first.moment("ChargePeriodStart"), origin.first.moment("ChargePeriodEnd")
-            in_hours = origin.first.text("ConsumedUnit") == "Hours" and not origin.first.is_correction
-            if in_hours and start is not None and end is not None:
-                most = decimal.Decimal((end - start).total_seconds()) / 3_600
-                if origin.quantity > most:
-                    says = f"the rows of {what} add up to more hours than the period has"
-                    yield Finding(line, "PricingQuantity", "whole", str(origin.quantity), says)
+            if origin.hours_max is not None and origin.quantity > origin.hours_max:
+                says = f"the rows of {origin.name} add up to more hours than the period has"
+                yield Finding(line, "PricingQuantity", "whole", str(origin.quantity), says)
 
     def _split(self, row: Record) -> Iterator[Finding]:
-        key = tuple(row.text(column) for column in _ORIGIN)
+        key = self._cells(row, _ORIGIN)
         if row.is_correction:  # what is taken back and what takes its place are two charges
             key += (row.text("ChargeDescription"),)
+        cells = self._cells(row, _ALIKE)
         origin = self._origins.get(key)
         if origin is None:
-            origin = self._origins[key] = _Origin(row)
-        else:
-            yield from _unlike("origin", origin.first, row, _ALIKE)
+            origin = self._origins[key] = _Origin(_First(row.line, cells), row)
+        yield from origin.first.unlike("origin", row, _ALIKE, cells)
         if not isinstance(row.details, Details):
             return  # a rule of the row tells of it, and the sum will not be 1
         ratio = row.details.ratio
-        quantity = row.number("PricingQuantity") or decimal.Decimal()
-        origin.ratio = values.EXACT.add(origin.ratio, ratio)
-        origin.quantity = values.EXACT.add(origin.quantity, quantity)
-        origin.parts.append((row.line, ratio, quantity))
+        if not origin.take(ratio, row.number("PricingQuantity") or decimal.Decimal()):
+            says = "beside the first row's it is another part of the quantity"
+            yield Finding(row.line, "AllocatedMethodDetails", "shares", str(ratio), says)
 
-
-def _unlike(rule: str, first: Record, row: Record, columns: Sequence[str]) -> Iterator[Finding]:
-    for column in columns:
-        if row.text(column) != first.text(column):
-            says = f"line {first.line} has {first.text(column)!r}"
-            yield Finding(row.line, column, rule, row.text(column) or "", says)
+    def _cells(self, row: Record, columns: Sequence[str]) -> tuple[str | None, ...]:
+        """These cells; the same word is kept once, however many rows have it."""
+        words = self._words
+        return tuple(words.setdefault(cell, cell) for cell in map(row.text, columns))
