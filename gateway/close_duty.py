@@ -33,7 +33,7 @@ class CloseRunError(Exception):
 class CloseDuty:
     """Starts runs, and waits for none of them. To be used on the main thread only.
 
-    clock: wall clock in ns since 1970 (UTC). argv: the command of a run; the flag of gateway/closer.py is added.
+    clock: wall clock in ns since 1970 (UTC). argv: the command of a run; the flags of gateway/closer.py are added.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class CloseDuty:
         self._clock = clock
         self._argv = argv
         self._due_ns = clock() + FIRST_NS
+        self._waits = False  # for an hour's journals; closed hours were looked at again just now
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,7 +59,8 @@ class CloseDuty:
             if status is None:
                 return
             self._process = None
-            self._due_ns = next_ns(now_ns, waits=status == WAITS)
+            self._waits = status == WAITS
+            self._due_ns = next_ns(now_ns, waits=self._waits)
             if status not in (0, WAITS):
                 self._due_ns = now_ns  # the clerk tries it again, after a while
                 raise CloseRunError(f"the closing process ended with status {status}")
@@ -72,7 +74,7 @@ class CloseDuty:
             file.write(self._config)
             file.seek(0)
             self._process = subprocess.Popen(
-                [*self._argv, "--config-fd", str(file.fileno())],
+                [*self._argv, "--config-fd", str(file.fileno()), *(["--open-only"] if self._waits else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.__stderr__,
                 env=environment(),

@@ -78,19 +78,23 @@ def run(
     made_by: str,
     tell: Callable[[Told], None],
     note: Callable[[str], None],
+    recheck: bool = True,
 ) -> Found:
     """Close what can be closed. period: hours since 1970; None: all since the last close, and what is known more of.
 
-    now: look into the running hour too. now_ns: wall clock. tell: told before anything is put. note: told what a
-    person should know. Raises OSError, ArchiveError, FactsError, CloseFileError, ConfigErrors, and what `tell` does.
+    recheck: look at closed hours again. now: look into the running hour too. now_ns: wall clock. tell: told before
+    anything is put. note: told what a person should know.
+    Raises OSError, ArchiveError, FactsError, CloseFileError, ConfigErrors, and what `tell` does.
     """
     state_dir = pathlib.Path(where.state_dir)
     archive = archive_of(where.journal)
     closes = closes_of(where)
     this_hour = now_ns // NS_PER_HOUR
     with _work_directory(state_dir) as work:
-        if period is None:
-            period = _period(state_dir, closes, work, where, this_hour)
+        if period is not None:
+            period = _known(period, close_sources.first_ns(state_dir, archive))
+        else:
+            period = _period(state_dir, closes, work, where, this_hour, recheck=recheck)
         hours = range(period.start, min(period.stop, this_hour))
         read = range(hours.start, max(hours.stop, this_hour + 1)) if now else hours
         if not read:
@@ -159,13 +163,20 @@ def rules(where: Place, book: PriceBook) -> Rules:
 
 
 def _period(
-    state_dir: pathlib.Path, closes: Closes, work: pathlib.Path, where: Place, this_hour: int
+    state_dir: pathlib.Path,
+    closes: Closes,
+    work: pathlib.Path,
+    where: Place,
+    this_hour: int,
+    *,
+    recheck: bool,
 ) -> range:
     """From the first hour that is not closed, or as far back as closed ones are looked at again, up to now."""
     closed = closes.numbers(range(this_hour))
     if closed:
         first_open = next(hour for hour in range(min(closed), this_hour + 1) if hour not in closed)
-        return range(max(min(closed), min(first_open, this_hour - RECHECK_HOURS)), this_hour)
+        first = min(first_open, this_hour - RECHECK_HOURS) if recheck else first_open
+        return range(max(min(closed), first), this_hour)
     archive = archive_of(where.journal)
     first_ns = close_sources.first_ns(state_dir, archive)
     if first_ns is None:
@@ -175,6 +186,13 @@ def _period(
     told = Sources(state_dir, archive, _below(work, "first"), range(month.start, this_hour)).told()
     launched = [one.line.launched_ns // NS_PER_HOUR for one in told if one.line.launched_ns is not None]
     return range(max(month.start, min([first, *launched])), this_hour)
+
+
+def _known(period: range, first_ns: int | None) -> range:
+    """The hours of a period from the month on in which the first line was made: of those before nothing is known."""
+    if first_ns is None:
+        return range(period.start, period.start)
+    return range(max(period.start, month_hours(month_of(first_ns // NS_PER_HOUR)).start), period.stop)
 
 
 def _registered(where: Place, state_dir: pathlib.Path, note: Callable[[str], None]) -> dict[str, int]:

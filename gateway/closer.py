@@ -35,8 +35,11 @@ NICENESS = 9
 logger = logging.getLogger("weighbridge.close")
 
 
-def run(config: Config, now_ns: int) -> Found:
-    """Close what can be closed, and show how far that is. As close_runs.run; OSError: the journal can't tell of it."""
+def run(config: Config, now_ns: int, *, recheck: bool = True) -> Found:
+    """Close what can be closed, and show how far that is. recheck: look at closed hours again.
+
+    Raises what close_runs.run does; OSError also where the journal can't tell of it.
+    """
     where = close_runs.place_of(config)
     keys = Keys(config.state_dir, config.journal.signing_key_file)
 
@@ -51,7 +54,7 @@ def run(config: Config, now_ns: int) -> Found:
         log(logger, logging.WARNING, "close", note=text)
 
     found = close_runs.run(
-        where, period=None, now=False, now_ns=now_ns, made_by=MADE_BY, tell=tell, note=note
+        where, period=None, now=False, now_ns=now_ns, made_by=MADE_BY, tell=tell, note=note, recheck=recheck
     )
     for one in found.closed:
         log(
@@ -70,13 +73,14 @@ def main() -> int:
     """Entry of `python -m gateway.closer`."""
     parser = argparse.ArgumentParser(prog="weighbridge-closer", description=__doc__)
     parser.add_argument("--config-fd", type=int, required=True)
+    parser.add_argument("--open-only", action="store_true")
     args = parser.parse_args()
     logs.set_up(sys.stderr, process="closer")
     os.nice(NICENESS)
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
     try:
-        found = run(config, time.time_ns())
+        found = run(config, time.time_ns(), recheck=not args.open_only)
     except (ArchiveError, FactsError, CloseFileError, OSError) as error:
         log(logger, logging.ERROR, "hours cannot be closed", reason=str(error))
         return 1
