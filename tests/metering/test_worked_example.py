@@ -22,6 +22,8 @@ from metering.units import NS_PER_HOUR, usd_text
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGE = (ROOT / "deploy" / "reference" / "cost.md").read_text()
 
+README = (ROOT / "README.md").read_text()
+
 MINUTE = NS_PER_HOUR // 60
 SLOTS = 32
 BURST, TRICKLE = Payer("burst"), Payer("trickle")
@@ -109,6 +111,13 @@ def table() -> list[str]:
 
 def test_the_table_stands_on_the_page() -> None:
     assert "\n".join(table()) in PAGE, "\n".join(table())
+
+
+@pytest.mark.parametrize("method", Method)
+def test_the_readme_has_the_same_figures(method: Method) -> None:
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| `{method.value}`")]
+    figures = [cell.strip() for cell in line.split("|")[2:-2]]
+    assert figures == [usd(each) for each in sums(allocate(HOUR, method).portions)]
 
 
 @pytest.mark.parametrize("method", Method)
