@@ -8,6 +8,7 @@
 What is put is never changed, save the look into a running hour (`now`), which the next look or the close replaces.
 """
 
+import concurrent.futures
 import contextlib
 import hashlib
 import pathlib
@@ -42,6 +43,8 @@ M = TypeVar("M", Manifest, Month)
 NOW = "now"
 _MANIFEST_PATTERN = re.compile(rf"{CLOSE}([0-9T-]+)/(?:rev-([1-9][0-9]*)|{NOW})/{MANIFEST}")
 _MONTH_FILE_PATTERN = re.compile(r"([0-9]{4})\.json")
+_AT_ONCE = 16
+"""Requests to a bucket: there is a manifest for each hour of a month."""
 _FEW_HOURS = 48
 """Up to so many, each hour is listed by itself; beyond, all of them at once."""
 
@@ -62,8 +65,9 @@ class Closes:
 
         running: with the looks into hours that are not closed (reason `now`, revision 0).
         """
-        newest = self._newest(period)
-        return [self._manifest(hour, n) for hour, n in sorted(newest.items()) if n or running]
+        wanted = [(hour, n) for hour, n in sorted(self._newest(period).items()) if n or running]
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda one: self._manifest(*one), wanted))
 
     def numbers(self, period: range) -> dict[int, int]:
         """Of each closed hour of a period the number of its newest revision; nothing is read."""
