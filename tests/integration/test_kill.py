@@ -20,7 +20,7 @@ from tests.oracle.journal import Line
 from tests.support import killrun
 from tests.support.killrun import MIDWAY_MIN, UNCOMMITTED_MIN, KillRun, Victim
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 SEED = 20_261_128
 VICTIMS: tuple[Victim, ...] = ("worker", "supervisor") * 5 + ("all",)

@@ -153,7 +153,7 @@ class FlushRun:
         for tenant in TENANTS * EARLIER_CALLS:
             self.call(tenant)
         assert self.front.stop() == 0
-        self.earlier = [path.name for path in self._journals.iterdir()]
+        self.earlier = [path.name for path in journal.directories(self._journals)]
         self.front.restart()
         self.front.wait_ready()
 
@@ -169,8 +169,8 @@ class FlushRun:
         victim = next(writer for writer in self.writers() if not writer.closed)
         os.kill(victim.lines[0]["pid"], signal.SIGKILL)
         self.killed.append(victim.name)
-        before = {path.name for path in self._journals.iterdir()}
-        eventually(lambda: {path.name for path in self._journals.iterdir()} - before)
+        before = set(journal.directories(self._journals))
+        eventually(lambda: set(journal.directories(self._journals)) - before)
 
     def flush_all(self) -> None:
         """Make the store forget everything."""

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
-from tests.oracle import files
+from tests.oracle import files, journal
 from tests.support.ports import free_port
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -115,15 +115,10 @@ class Gateway:
             raise
 
     def lines(self, *kinds: str) -> list[dict]:
-        """All journal lines of these kinds (all if none), writer by writer, salvaged ones last."""
-        found = []
-        for directory in sorted((self.state_dir / "journal").iterdir()):
-            for segment in files.segments(directory):
-                for raw in files.read(segment).split(b"\n")[:-1]:
-                    line = json.loads(raw)
-                    if not kinds or line["kind"] in kinds:
-                        found.append(line)
-        return found
+        """All journal lines of these kinds (all if none), writer by writer as they began, salvaged lines last."""
+        journals = [_lines(directory) for directory in journal.directories(self.state_dir / "journal")]
+        journals.sort(key=lambda lines: lines[0].get("at_ns", 0) if lines else 0)  # their names tell no order
+        return [line for lines in journals for line in lines if not kinds or line["kind"] in kinds]
 
     def stop(self) -> int:
         """SIGTERM, and wait for its end; returns the exit code."""
@@ -136,6 +131,11 @@ class Gateway:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=10)
+
+
+def _lines(directory: pathlib.Path) -> list[dict]:
+    segments = map(files.read, files.segments(directory))
+    return [json.loads(line) for segment in segments for line in segment.split(b"\n")[:-1]]
 
 
 def new_key() -> tuple[str, str]:

@@ -7,7 +7,7 @@ import collections
 import json
 import pathlib
 
-from tests.oracle import files, ledger
+from tests.oracle import files, journal, ledger
 from tests.oracle.journal import Writer, leaf_of
 from tests.oracle.ledger import Ledger
 
@@ -31,7 +31,7 @@ class JournalTail:
 
     def update(self) -> None:
         """Take in the lines that have come since, those of salvages last."""
-        for directory in sorted(self._root.iterdir()):
+        for directory in journal.directories(self._root):
             for segment in files.segments(directory):
                 if segment not in self._ended:
                     self._take(directory.name, segment)

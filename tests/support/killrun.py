@@ -52,8 +52,8 @@ UNCOMMITTED_MIN = 5
 EVENTS_MORE_MAX = 200
 """The kill comes a seeded number of events after the round is ripe."""
 ENDS_AFTER_MIN = 20
-SETTLE_S = 10.0
-WAIT_S = 40.0
+SETTLE_S = 30.0
+WAIT_S = 120.0
 """For the load to bring about what a round waits for."""
 
 
