@@ -175,10 +175,12 @@ class _Instance:
     def __init__(self, instance_id: str, words: Sequence[Told], last_ns: Mapping[str, int]) -> None:
         self._id = instance_id
         self._words = [one.line for one in words if one.line.state != "gone"]
+        self._simulated = any(line.simulated for line in self._words)
         by_backend: dict[str, list[Told]] = defaultdict(list)
         for one in words:
             by_backend[one.line.backend].append(one)
         self._held = {backend: _held(told, last_ns) for backend, told in by_backend.items()}
+        self._lines = {backend: [line for _, line in held] for backend, held in self._held.items()}
         self._runs = self._find_runs()
         self._owned, self._ready = self._find_owners()
 
@@ -198,7 +200,7 @@ class _Instance:
                     region=newest.region,
                     az=newest.az,
                     purchase_option=newest.purchase_option,
-                    simulated=any(line.simulated for line in self._words),
+                    simulated=self._simulated,
                 ),
                 units_total=max(_units(word)[1] for word in words.values() or [newest]),
                 paid=tuple(within),
@@ -255,7 +257,7 @@ class _Instance:
     def _word_on(self, backend: str, paid: Sequence[Interval]) -> Registration | None:
         """The newest word on a backend that held while it owned its units; None: it owned none."""
         if owned := intervals.intersection(paid, self._owned[backend]):
-            return _newest([line for _, line in self._held[backend]], owned[-1].to_ns)
+            return _newest(self._lines[backend], owned[-1].to_ns)
         return None
 
     def _stay(self, word: Registration, paid: Sequence[Interval]) -> Stay:
@@ -273,9 +275,10 @@ class _Instance:
 class _Voice(NamedTuple):
     """What one writer says of one backend on one instance, from its first word on this to its last line on anything.
 
-    lines: as it wrote them.
+    lines: as it wrote them. first_ns: of the earliest of them.
     """
 
+    first_ns: int
     end_ns: int
     writer: str
     lines: list[Registration]
@@ -293,8 +296,7 @@ class _Voice(NamedTuple):
         """
         last = self.lines[-1]
         goes_on = any(
-            min(line.at_ns for line in other.lines) <= self.end_ns
-            and (self.end_ns, self.writer) < (other.end_ns, other.writer)
+            other.first_ns <= self.end_ns and (self.end_ns, self.writer) < (other.end_ns, other.writer)
             for other in others
         )
         until_ns = self.end_ns if goes_on else self.end_ns + _HELD_NS[last.source]
@@ -307,22 +309,22 @@ def _held(told: Sequence[Told], last_ns: Mapping[str, int]) -> list[_Held]:
     for writer, line in sorted(told, key=lambda one: one.line.seq):
         by_writer[writer].append(line)
     voices = [
-        _Voice(max(lines[-1].at_ns, last_ns.get(writer, 0)), writer, lines)
+        _Voice(min(line.at_ns for line in lines), max(lines[-1].at_ns, last_ns.get(writer, 0)), writer, lines)
         for writer, lines in by_writer.items()
     ]
     words = sorted((line.at_ns, writer) for writer, line in told)
     held = [one for voice in voices for one in voice.held()]
     for voice in voices:
-        behind = itertools.islice(words, bisect.bisect(words, voice.end_ns, key=lambda word: word[0]), None)
-        next_ns = next((at_ns for at_ns, writer in behind if writer != voice.writer), None)
+        behind = range(bisect.bisect(words, voice.end_ns, key=lambda word: word[0]), len(words))
+        next_ns = next((words[at][0] for at in behind if words[at][1] != voice.writer), None)
         held.append(voice.believed([other for other in voices if other is not voice], next_ns))
     held = [one for one in held if one.line.state != "gone"]
     return sorted(held, key=lambda one: (one.line.at_ns, one.line.seq, one.interval))
 
 
 def _newest(lines: Sequence[Registration], before_ns: int) -> Registration:
-    """The last of the lines that was written before a moment; the first one, if none was."""
-    return next((line for line in reversed(lines) if line.at_ns < before_ns), lines[0])
+    """The last of the lines, which are in the order of time, before a moment; the first one, if none is."""
+    return lines[max(0, bisect.bisect_left(lines, before_ns, key=lambda line: line.at_ns) - 1)]
 
 
 def _units(line: Registration) -> tuple[int, int]:
