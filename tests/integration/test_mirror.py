@@ -1,6 +1,7 @@
 """Journal lines on the gateway's stdout, and `weighbridge audit tail -f` beside it."""
 
 import collections
+import contextlib
 import hashlib
 import json
 import os
@@ -47,11 +48,13 @@ def test_each_line_is_copied_and_tail_shows_the_same(tmp_path: pathlib.Path) -> 
         gateway = stage.gateway
         command = [sys.executable, "-m", "gateway.cli", "audit", "tail", "-f", "--last", "1000", "--json"]
         shown = tmp_path / "tail.out"
-        with shown.open("wb") as out:
+        with shown.open("wb") as out, contextlib.ExitStack() as stack:
             tail = subprocess.Popen(
                 [*command, "--state-dir", str(gateway.state_dir)], cwd=ROOT, stdout=out,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
+            stack.callback(tail.wait, 10)
+            stack.callback(tail.kill)
             for _ in range(CALLS):
                 assert stage.post(R).status == 200
             eventually(lambda: len(gateway.lines("call")) == CALLS)
