@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 from metering import close_hour, close_manifest
+from metering.allocation import Method
+from metering.close_hour import Terms
 from metering.close_manifest import Reason
 from metering.close_row import CloseRow, RowKind
 from metering.closing import Told
 from metering.units import usd_text
+from metering.work_units import WorkUnits
 from tests.support.fleet import (
     AT_NS,
     HOUR,
@@ -260,3 +263,30 @@ def test_hours_far_apart_are_read_apart(site: Site) -> None:
     assert {HOUR, HOUR + 50} <= {one.hour for one in made}
     found = [row for row in site.closes.rows(made) if row.tenant == "late"]
     assert [(row.hour, row.calls) for row in found] == [(HOUR, 1), (HOUR + 50, 1)]
+
+
+def test_work_is_weighed_as_it_was_when_the_hour_was_closed(site: Site) -> None:
+    """Two calls of 100 tokens in and 50 out, of 4,000,000 work units an hour for three quarters of one."""
+    site.journal(an_hour())
+    calibrated = WorkUnits(
+        date="2025-01-01", hardware="inf2", model="llama", per_hour=4_000_000, source="bench"
+    )
+
+    def weighed(one: WorkUnits) -> Terms:
+        return terms(Method.CAPACITY, weights=lambda model, instance_type, at_ns: one)
+
+    (first,) = site.close(SOON_NS, terms=weighed(calibrated))
+    assert (first.method, first.weights) == ("capacity", (calibrated,))
+    assert first.pools["llama"].work_units == 2 * (100 * 1_000 + 50 * 4_000)
+    assert first.pools["llama"].capacity_units == 3_000_000
+    assert first.ratios.capacity == 200_000
+    work = {row.tenant: row.work_units for row in site.closes.rows([first]) if row.tenant}
+    assert work == {"acme": 300_000, "globex": 300_000, "initech": 0}
+    other = "w" + "b" * 16
+    site.journal(
+        [*busy("v-1", AT_NS + 50 * MINUTE_NS, MINUTE_NS, tenant="late"), stop(at_ns=END_NS)], writer=other
+    )
+    changed = msgspec.structs.replace(calibrated, completion=1, per_hour=1, date="2026-01-01")
+    (late,) = site.close(SOON_NS, terms=weighed(changed)._replace(method=Method.SLOT_TIME))
+    assert (late.method, late.weights) == ("capacity", (calibrated,))
+    assert late.pools["llama"].work_units == 900_000
