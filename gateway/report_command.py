@@ -10,9 +10,8 @@ from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, 
 from gateway.config_load import Place
 
 if TYPE_CHECKING:
-    from metering.amounts import Amounts
+    from metering.amounts import Amounts, PriceUsed
     from metering.closes import Closes
-    from metering.export_parts import Part
     from metering.selection import Selection
 
 _TENANT_LINES = ("model", "family")
@@ -37,8 +36,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def report(args: argparse.Namespace) -> int:
     """Show where a month's money went: a waterfall for each pool, a tenant's month, or sums by what you name."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
-    from gateway import close_runs
-    from metering import selection, zones
+    from gateway import close_runs, report_page
+    from metering import selection, summaries, zones
     from metering.close_files import CloseFileError
     from metering.close_manifest import month_hours
     from metering.facts import FactsError
@@ -69,16 +68,19 @@ def report(args: argparse.Namespace) -> int:
             made = _tenant(closes, found, args.tenant, where)
         else:
             made = _waterfalls(closes, found, args.pool)
-        head, foot = _head(closes, month, found), _foot(closes, found.parts)
+        used = summaries.prices_used(closes, found.parts)
+        head = [*_head(closes, month, found), *report_page.simulated(used)]
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     except (ArchiveError, CloseFileError, FactsError) as error:
         raise CommandError(str(error)) from error
     lines, figures = made
     if args.json:
-        sys.stdout.write(_json({"month": month, **figures}))
+        types = sorted({one.instance_type for one in used if one.simulated})
+        state = closes.month(month).state.value
+        sys.stdout.write(_json({"month": month, "state": state, "simulated": types, **figures}))
     else:
-        sys.stdout.write("\n".join([*head, *lines, "", *foot]) + "\n")
+        sys.stdout.write("\n".join([*head, *lines, "", *_foot(used)]) + "\n")
     return EXIT_OK
 
 
@@ -230,11 +232,10 @@ def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:
     ]
 
 
-def _foot(closes: "Closes", parts: "Sequence[Part]") -> list[str]:
+def _foot(used: "Sequence[PriceUsed]") -> list[str]:
     from gateway import report_page
-    from metering import summaries
 
-    found = report_page.prices(summaries.prices_used(closes, parts))
+    found = report_page.prices(used)
     return ["instance-hours and their prices", *found] if found else ["no instance was paid for"]
 
 

@@ -36,21 +36,36 @@ def waterfall(one: Waterfall) -> list[str]:
     if one.ratios is not None:
         lines.append(f"  {ratios(one.ratios)}")
     if one.calls:
-        each = month_report.per_call(one.tenants, one.calls)
-        mtok = month_report.per_mtok(one.tenants, one.tokens)
-        whole = month_report.per_mtok(one.billed, one.tokens)
+        tenants = None if one.unpriced_micro_hours and not one.tenants else one.tenants
+        each = _per_call(tenants, one.calls)
+        mtok = _per_mtok(tenants, one.tokens)
+        whole = _per_mtok(None if tenants is None else one.billed, one.tokens)
         lines.append(
             f"  {one.calls:,} calls, {one.tokens:,} tokens; allocated {fine(each)} a call, {rate(mtok)} per 1M "
             f"tokens;"
         )
         lines.append(f"  with all that was not used {rate(whole)} per 1M tokens")
-    if one.unpriced_micro_hours:
-        lines.append(
-            f"  {hours(one.unpriced_micro_hours)} have no price and are in no sum: weighbridge prices import"
-        )
-    if one.unpriced_calls:
-        lines.append(f"  {one.unpriced_calls:,} calls have no estimate and count as 0 in recovered")
+    return lines + unknown_money(one.unpriced_micro_hours, one.unpriced_calls, "recovered")
+
+
+def unknown_money(micro_hours: int, calls: int, estimate: str = "estimated") -> list[str]:
+    """Hours and calls that are in no sum of money: their price is not known. estimate: the name of the calls' sum."""
+    lines = []
+    if micro_hours:
+        lines.append(f"  {hours(micro_hours)} have no price and are in no sum: weighbridge prices import")
+    if calls:
+        lines.append(f"  {calls:,} calls have no estimate and count as 0 in {estimate}")
     return lines
+
+
+def simulated(used: Sequence[PriceUsed]) -> list[str]:
+    """A line, if any of the hardware was not there: its cost is what it would have been."""
+    if not any(one.simulated for one in used):
+        return []
+    if all(one.simulated for one in used):
+        return ["simulated hardware: this is what it would have cost, nobody was charged"]
+    types = sorted({one.instance_type for one in used if one.simulated})
+    return [_cut(f"in part simulated hardware, for which nobody was charged: {', '.join(types)}")]
 
 
 def ratios(one: Ratios) -> str:
@@ -89,17 +104,20 @@ def table(by: Sequence[str], summaries: Sequence[Summary]) -> list[str]:
     sums = sum((one.amounts for one in summaries), start=Amounts())
     head = (*by, "kind", "calls", "tokens", "slot hours", "allocated", "shared", "estimated")
     rows.append(("sum", *[""] * len(by), *_figures(sums)))
-    return aligned([head, *rows], words=len(by) + 1)
+    return aligned([head, *rows], words=len(by) + 1) + unknown_money(
+        sums.unpriced_micro_hours, sums.unpriced_calls
+    )
 
 
 def tenant(name: str, lines: Sequence[Line], charged: str) -> list[str]:
     """A tenant's month beside the one before; both bases, and why the charge differs."""
     now = sum((line.now for line in lines), start=Amounts())
     before = sum((line.before for line in lines), start=Amounts())
-    variance = now.allocated_pusd - now.estimated_pusd
+    cost, estimate = now.cost_pusd, now.estimate_pusd
+    variance = None if cost is None or estimate is None else cost - estimate
     found = [
         f"tenant {name}, charged by {'rate card' if charged == 'rate-card' else 'allocation'}",
-        f"  estimated {usd(now.estimated_pusd)}  allocated {usd(now.allocated_pusd)}  variance {usd(variance)}"
+        f"  estimated {usd(estimate)}  allocated {usd(cost)}  variance {usd(variance)}"
         + (f"  shared {usd(now.shared_pusd)}" if now.shared_pusd else ""),
     ]
     head = (
@@ -117,6 +135,7 @@ def tenant(name: str, lines: Sequence[Line], charged: str) -> list[str]:
     rows = [(line.model or "-", line.hardware or "-", *_line(line.now)) for line in lines]
     rows.append(("sum", "", *_line(now)))
     found += aligned([head, *rows], words=2)
+    found += unknown_money(now.unpriced_micro_hours, now.unpriced_calls)
     if before == Amounts():
         return [*found, "  nothing is known of the month before"]
     changed: list[tuple[str, ...]] = [("against the month before", "", "before", "usage", "price", "now")]
@@ -136,7 +155,9 @@ def tenant(name: str, lines: Sequence[Line], charged: str) -> list[str]:
     of = month_report.sum_of_effects(one for one, _, _ in charges)
     sums = (sum(one[1] for one in charges), of.usage, of.price, sum(one[2] for one in charges))
     changed.append(("sum", "", *map(usd, sums)))
-    return [*found, "", *aligned(changed, words=2)]
+    found += ["", *aligned(changed, words=2)]
+    lacking = unknown_money(before.unpriced_micro_hours, before.unpriced_calls)
+    return found + [f"  of the month before:{line[1:]}" for line in lacking]
 
 
 def comparison(model: str, found: Comparison) -> list[str]:
@@ -217,11 +238,11 @@ def _line(one: Amounts) -> Iterable[str]:
         f"{one.calls:,}",
         f"{one.tokens:,}",
         _slot_hours(one.slot_ns),
-        usd(one.estimated_pusd),
-        rate(month_report.per_mtok(one.estimated_pusd, one.tokens)),
-        usd(one.allocated_pusd),
-        rate(month_report.per_mtok(one.allocated_pusd, one.tokens)),
-        fine(month_report.per_call(one.allocated_pusd, one.calls)),
+        usd(one.estimate_pusd),
+        rate(_per_mtok(one.estimate_pusd, one.tokens)),
+        usd(one.cost_pusd),
+        rate(_per_mtok(one.cost_pusd, one.tokens)),
+        fine(_per_call(one.cost_pusd, one.calls)),
     )
 
 
@@ -230,10 +251,18 @@ def _figures(one: Amounts) -> Iterable[str]:
         f"{one.calls:,}",
         f"{one.tokens:,}",
         _slot_hours(one.slot_ns),
-        usd(one.allocated_pusd),
-        usd(one.shared_pusd),
-        usd(one.estimated_pusd),
+        usd(one.cost_pusd),
+        usd(one.shared_pusd if one.cost_pusd is not None else None),
+        usd(one.estimate_pusd),
     )
+
+
+def _per_mtok(pusd: int | None, tokens: int) -> int | None:
+    return None if pusd is None else month_report.per_mtok(pusd, tokens)
+
+
+def _per_call(pusd: int | None, calls: int) -> int | None:
+    return None if pusd is None else month_report.per_call(pusd, calls)
 
 
 def _costs(each: Side) -> dict[str, str]:

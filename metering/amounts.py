@@ -36,6 +36,17 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
         """Prompt, cached or not, and completion."""
         return self.prompt_tokens + self.completion_tokens
 
+    @property
+    def cost_pusd(self) -> int | None:
+        """What was allocated; None: it was paid for, and no hour of it has a price."""
+        is_unknown = self.micro_hours and self.unpriced_micro_hours == self.micro_hours
+        return None if is_unknown else self.allocated_pusd
+
+    @property
+    def estimate_pusd(self) -> int | None:
+        """What was estimated; None: there were calls, and none of them has an estimate."""
+        return None if self.calls and self.unpriced_calls == self.calls else self.estimated_pusd
+
 
 class Summary(NamedTuple):
     """The sum of the rows of one kind with the same key: a value for each dimension, None where it has none."""

@@ -7,6 +7,7 @@ add up to what the instances cost. A revision that takes a charge back counts ag
 """
 
 import datetime
+import pathlib
 from collections.abc import Sequence
 from typing import cast
 
@@ -65,8 +66,7 @@ def summarise(
     if not parts:
         return []
     with closes.paths(part.manifest for part in parts) as paths:
-        signs = ", ".join(f"({quoted(path)}, {part.sign})" for path, part in zip(paths, parts, strict=True))
-        found = _rows(f"[{', '.join(map(quoted, paths))}]", signs, by)
+        found = _rows(_signed(paths, parts), by)
     sums: dict[tuple[RowKind, tuple[str | None, ...]], Amounts] = {}
     for values in found:
         kind, hour, *rest = values
@@ -82,18 +82,21 @@ def summarise(
 
 
 def prices_used(closes: Closes, parts: Sequence[Part]) -> list[PriceUsed]:
-    """By instance type, the price of most hours first. Raises ArchiveError, CloseFileError, OSError."""
+    """By instance type, the price of most hours first; of a correction what it changes.
+
+    Raises ArchiveError, CloseFileError, OSError.
+    """
     import duckdb
 
     if not parts:
         return []
     names = "instance_type, uusd_per_hour, purchase_option, region, price_source, price_date, simulated"
     with closes.paths(part.manifest for part in parts) as paths:
-        files = ", ".join(map(quoted, paths))
         query = f"""
-            SELECT {names}, sum(micro_hours) AS hours FROM read_parquet([{files}])
+            WITH {_signed(paths, parts)}
+            SELECT {names}, sum(r.sign * micro_hours) AS hours FROM r
             WHERE instance_type IS NOT NULL AND micro_hours > 0
-            GROUP BY ALL ORDER BY instance_type, hours DESC, uusd_per_hour, price_source, price_date
+            GROUP BY ALL HAVING hours <> 0 ORDER BY instance_type, hours DESC, uusd_per_hour, price_source, price_date
         """
         try:
             with duckdb.connect(config=config()) as connection:
@@ -107,7 +110,15 @@ def _order(item: tuple[tuple[RowKind, tuple[str | None, ...]], Amounts]) -> tupl
     return tuple((value is not None, value or "") for value in key), kind is not RowKind.TENANT, kind.value
 
 
-def _rows(files: str, signs: str, by: Sequence[str]) -> list[tuple[object, ...]]:
+def _signed(paths: Sequence[pathlib.Path], parts: Sequence[Part]) -> str:
+    """The table `r` of all rows of these revisions; `sign` is -1 in those that are taken back."""
+    files = ", ".join(map(quoted, paths))
+    signs = ", ".join(f"({quoted(path)}, {part.sign})" for path, part in zip(paths, parts, strict=True))
+    return f"""s(file, sign) AS (VALUES {signs}),
+        r AS (SELECT f.*, s.sign FROM read_parquet([{files}], filename = 'file') AS f JOIN s ON s.file = f.file)"""
+
+
+def _rows(signed: str, by: Sequence[str]) -> list[tuple[object, ...]]:
     import duckdb
 
     dimensions = [_dimension(name) for name in by]
@@ -118,8 +129,7 @@ def _rows(files: str, signs: str, by: Sequence[str]) -> list[tuple[object, ...]]
     groups = "".join(f", c{n}" for n in range(len(dimensions)))
     sums = "".join(f", sum(c{n})" for n in range(len(dimensions), len(columns)))
     query = f"""
-        WITH s(file, sign) AS (VALUES {signs}),
-        r AS (SELECT f.*, s.sign FROM read_parquet({files}, filename = 'file') AS f JOIN s ON s.file = f.file),
+        WITH {signed},
         c AS (SELECT r.kind, {hour} AS hour, {inner} FROM r WINDOW w AS (PARTITION BY r.file, r.instance_id))
         SELECT kind, hour{groups}{sums} FROM c GROUP BY kind, hour{groups}
     """

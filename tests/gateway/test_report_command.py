@@ -57,7 +57,9 @@ def test_a_waterfall_of_each_pool(state_dir: pathlib.Path, capsys: pytest.Captur
 
 def test_exact_figures_as_json(state_dir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(state_dir, "--json") == 0
-    (pool,) = json.loads(capsys.readouterr().out)["pools"]
+    page = json.loads(capsys.readouterr().out)
+    assert (page["month"], page["state"], page["simulated"]) == (MONTH, "provisional", [])
+    (pool,) = page["pools"]
     assert (pool["billed_usd"], pool["tenants_usd"]) == ("25.962540000000", "2.596254000000")
     assert pool["under_recovery_usd"] == "23.962540000000"
 

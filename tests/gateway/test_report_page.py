@@ -128,3 +128,53 @@ def test_a_table_has_tenants_first_and_adds_up() -> None:
     lines = report_page.table(["tenant"], sums)
     assert [line.split()[0] for line in lines] == ["tenant", "acme", "-", "sum"]
     assert "3.00" in lines[-1]
+
+
+def test_what_nobody_knows_the_price_of_is_not_shown_as_nothing() -> None:
+    unknown = Amounts(micro_hours=1_500_000, unpriced_micro_hours=1_500_000, calls=2, unpriced_calls=2)
+    known = Amounts(micro_hours=1_000_000, allocated_pusd=3 * USD, calls=1, estimated_pusd=2 * USD)
+    shown = report_page.table(
+        ["tenant"], [Summary(RowKind.TENANT, ("acme",), unknown), Summary(RowKind.TENANT, ("globex",), known)]
+    )
+    assert [line.split()[-3:] for line in shown[1:4]] == [
+        ["-", "-", "-"],
+        ["3.00", "0.00", "2.00"],
+        ["3.00", "0.00", "2.00"],
+    ]
+    lacking = [
+        "  1.50 h have no price and are in no sum: weighbridge prices import",
+        "  2 calls have no estimate and count as 0 in estimated",
+    ]
+    assert shown[4:] == lacking
+    key = ("llama", "inf2")
+    (line,) = month_report.tenant_lines(
+        [Summary(RowKind.TENANT, key, unknown)], [Summary(RowKind.TENANT, key, unknown)]
+    )
+    page = report_page.tenant("acme", [line], "allocated")
+    assert page[1] == "  estimated -  allocated -  variance -"
+    assert page[3].split()[-5:] == ["-", "-", "-", "-", "-"]
+    assert page[5:7] == lacking
+    assert page[-2:] == [f"  of the month before:{one[1:]}" for one in lacking]
+
+
+def test_a_pool_without_a_price_has_no_price_per_call() -> None:
+    lines = report_page.waterfall(_waterfall(billed=0, tenants=0, unpriced_micro_hours=1_500_000))
+    assert lines[-3:-1] == [
+        "  3,000 calls, 500,000,000 tokens; allocated - a call, - per 1M tokens;",
+        "  with all that was not used - per 1M tokens",
+    ]
+
+
+def _price(instance_type: str, *, simulated: bool) -> PriceUsed:
+    return PriceUsed(instance_type, 1, None, None, None, None, simulated, 1)
+
+
+def test_simulated_hardware_is_said() -> None:
+    real, other = _price("g6e.xlarge", simulated=False), _price("inf2.48xlarge", simulated=True)
+    assert report_page.simulated([real]) == []
+    assert report_page.simulated([other]) == [
+        "simulated hardware: this is what it would have cost, nobody was charged"
+    ]
+    assert report_page.simulated([real, other]) == [
+        "in part simulated hardware, for which nobody was charged: inf2.48xlarge"
+    ]

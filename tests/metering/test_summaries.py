@@ -132,6 +132,13 @@ def test_what_is_taken_back_counts_against_it(closes: Closes, parts: list[Part])
     assert total(summaries.summarise(closes, [*parts, *back], [])) == rest
 
 
+def test_prices_of_what_is_taken_back_do_not_count(closes: Closes, parts: list[Part]) -> None:
+    back = [Part(part.manifest, Correction.REVERSAL, 1) for part in parts[:5]]
+    again = [Part(part.manifest, Correction.RESTATED, 1) for part in parts[:5]]
+    assert summaries.prices_used(closes, [*back, *parts]) == summaries.prices_used(closes, parts[5:])
+    assert summaries.prices_used(closes, [*parts[5:], *again]) == summaries.prices_used(closes, parts)
+
+
 def test_what_no_backend_owns_is_of_the_only_pool_of_its_instance(tmp_path: pathlib.Path) -> None:
     closes = Closes(LocalObjects(tmp_path))
     rows = [
