@@ -7,7 +7,18 @@ import argparse
 import sys
 import time
 
-from gateway.commands import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, add, add_place, place, say, tell
+from gateway.commands import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandError,
+    add,
+    add_place,
+    place,
+    say,
+    say_defaults,
+    tell,
+)
 from gateway.config_load import Place
 
 
@@ -55,6 +66,7 @@ def _close_hours(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     where = _with_journals(place(args))
+    say_defaults(args, "hours are closed by the default method, at shipped and imported prices")
     actor = event_journal.user()
 
     def tell_of(told: Told) -> None:

@@ -56,6 +56,8 @@ def _notes(closed: Sequence[Manifest]) -> Iterable[str]:
     unpriced = sorted({name for one in closed for name in one.unpriced})
     for name in unpriced:
         yield f"{name} has no price, and its hours no money: weighbridge prices import FILE, or a line under prices"
+    if simulated := sorted({name for one in closed for name in one.simulated}):
+        yield f"simulated hardware, for which nobody was charged: {', '.join(simulated)}"
     for one in closed:
         late = [writer.writer for writer in one.writers if writer.complete == "deadline"]
         if late and one.reason is not Reason.NOW:

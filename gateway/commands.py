@@ -63,6 +63,12 @@ def place(args: argparse.Namespace) -> Place:
     return config_load.place(path if named or path.exists() else None, os.environ, flags(args))
 
 
+def say_defaults(args: argparse.Namespace, what: str) -> None:
+    """Say that no file was read, if that is so, and what follows. what: as in «hours are closed by the defaults»."""
+    if not config_load.config_path(args.config, os.environ).exists():
+        say(f"no configuration file was read (-c FILE): {what}")
+
+
 def journal_root(args: argparse.Namespace) -> pathlib.Path:
     """The directory of the journals that `place` leads to. Raises CommandError if there is none."""
     root = pathlib.Path(place(args).state_dir) / "journal"

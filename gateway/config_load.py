@@ -184,7 +184,10 @@ def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_F
         name: value
         for name, value in env.items()
         if name.startswith(
-            (f"{PREFIX}STATE_DIR", f"{PREFIX}REDIS", f"{PREFIX}JOURNAL", f"{PREFIX}ALLOCATION")
+            tuple(
+                f"{PREFIX}{name}"
+                for name in ("STATE_DIR", "REDIS", "JOURNAL", "ALLOCATION", "CHARGEBACK", "EXPORTS")
+            )
         )
     }
     _lay_environment(root, known, mistakes)

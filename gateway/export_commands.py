@@ -13,6 +13,7 @@ from gateway.commands import (
     place,
     say,
     say_broken,
+    say_defaults,
     tell,
 )
 from gateway.config_load import Place
@@ -91,13 +92,30 @@ def _check(args: argparse.Namespace) -> None:
 def _estimated(args: argparse.Namespace, where: Place, hours: range) -> int:
     from gateway import export_command
 
-    out = None if args.out in (None, "-") else pathlib.Path(args.out)
+    out = _ledger_file(args.out, args.start, args.end)
     try:
         found = export_command.find(where, hours, say)
         export_command.write(found.rows, hours, out, lambda told: tell(where, "export", told))
     except export_command.ExportError as error:
         raise CommandError(str(error)) from error
     return say_broken(found.broken)
+
+
+def _ledger_file(out: str | None, start: str, end: str) -> pathlib.Path | None:
+    """None: stdout. In a directory the file is named by the period."""
+    if out in (None, "-"):
+        return None
+    if out.startswith("s3://"):
+        raise CommandError(
+            "the ledger's CSV goes to a file or a directory here: s3:// is for closed hours", EXIT_USAGE
+        )
+    path = pathlib.Path(out)
+    if out.endswith("/"):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}") from error
+    return path / f"estimated-{start}--{end}.csv".replace(":", "") if path.is_dir() else path
 
 
 def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
@@ -120,6 +138,10 @@ def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
         charged=Charged(args.chargeback or where.chargeback),
         card_of=cards_in_force(pricing_config.rate_cards(where.models)),
     )
+    if form is Format.FOCUS_CHARGEBACK and options.charged is Charged.RATE_CARD:
+        say_defaults(
+            args, "tenants are charged by rate card, and as no card is known, in one row for all kinds"
+        )
     asked = closed_export.Asked(
         form, hours, args.tz, args.out, options, omit_unpriced=args.omit_unpriced, running=args.running
     )

@@ -47,7 +47,7 @@ class ExportPlace(Protocol):
 
 
 def place_of(out: str | None, name: str, journal: Journal, *, is_directory: bool = False) -> ExportPlace:
-    """out: a file; a directory (which is there, or ends with `/`) or s3://bucket/prefix/ for a file called `name`.
+    """out: a file; a directory (there, or made: it ends with `/`) or s3://bucket/prefix/ for a file called `name`.
 
     is_directory: what is put is one itself, and never goes into another that is there unasked for.
     journal: says which storage is meant by s3://. None and `-` are stdout. Raises ArchiveError.
@@ -59,18 +59,22 @@ def place_of(out: str | None, name: str, journal: Journal, *, is_directory: bool
         objects = open_objects(prefix, endpoint=journal.archive_endpoint, region=journal.archive_region)
         return Bucket(objects, prefix, last or name)
     path = pathlib.Path(out)
-    if out.endswith("/") or (path.is_dir() and not is_directory):
-        path /= name
-    return Local(path)
+    if out.endswith("/"):
+        return Local(path / name, makes_parent=True)
+    return Local(path / name if path.is_dir() and not is_directory else path)
 
 
 class Local:
-    """A file or a directory on this disk. A file that is there is replaced, a directory is not."""
+    """A file or a directory on this disk. A file that is there is replaced, a directory is not.
+
+    makes_parent: the directory that it goes into is made, if it is not there.
+    """
 
     takes_directories = True
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, *, makes_parent: bool = False) -> None:
         self._path = path
+        self._makes_parent = makes_parent
         self.text = str(path.absolute())
 
     @contextlib.contextmanager
@@ -81,6 +85,8 @@ class Local:
                 shutil.rmtree(leftover, ignore_errors=True)
         root = files.part_of(self._path)
         try:
+            if self._makes_parent:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             root.mkdir()
         except OSError as error:
             error.filename = str(self._path)

@@ -127,7 +127,10 @@ class _Review:
             return head + "#   no price of an hour is known: `weighbridge prices import`, or prices[]\n\n"
         basis = self._from_benchmark() if found is None else self._from_month(measured, found)
         if basis is None:
-            return head + "#   no month of it was closed, and no benchmark of it is known\n\n"
+            return (
+                head
+                + "#   no instance-hour of its use is in closed hours of the month, and no benchmark of it is known\n\n"
+            )
         self.proposed = True
         proposal = rate_review.propose(price.uusd_per_hour, basis.per_hour, self._weights, self._utilisation)
         return head + "".join(f"{line}\n" for line in self._lines(basis, price, proposal)) + "\n"

@@ -136,6 +136,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     what the split could not do as told is in remarks, as «backend on instance: what» (metering/allocation.py).
     prices: digest of the price book; weights: as they were used, so that a later revision uses the same.
     instances: paid micro-hours of each; paid: a digest of all that was known of them. pools: by model.
+    simulated: instance types of hardware that was not there, which nobody was charged for.
     unpriced: instance types without a price, whose money is null.
     """
 
@@ -155,6 +156,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     rows: RowsObject
     sharing: str
+    simulated: tuple[str, ...] = ()
     totals: Totals
     unpriced: tuple[str, ...]
     v: int = VERSION

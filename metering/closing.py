@@ -262,6 +262,7 @@ class Closing:
             revision=0 if work.reason is Reason.NOW else before.revision + 1 if before else 1,
             rows=NO_ROWS,
             sharing=before.sharing if before else terms.sharing.value,
+            simulated=tuple(sorted({row.instance_type or "unknown" for row in closed.rows if row.simulated})),
             totals=close_manifest.totals(closed.rows),
             unpriced=closed.unpriced,
             weights=closed.weights,

@@ -32,11 +32,13 @@ def test_a_line_for_each_hour_and_amounts_for_people() -> None:
 def test_what_a_person_should_know_stands_below() -> None:
     late = WriterSeen(complete="deadline", leaf="0", seq=1, writer=WRITER)
     one = manifest(
-        ROWS, missing=("wb",), remarks=("a on i-1: over_slots",), unpriced=("inf9.large",), writers=(late,)
-    )
+        ROWS, missing=("wb",), remarks=("a on i-1: over_slots",), unpriced=("inf9.large",), writers=(late,),
+        simulated=("g6e.xlarge", "inf2.48xlarge"),
+    )  # fmt: skip
     notes = close_table.page([one], {HOUR + 1: [WRITER], HOUR + 2: []}).splitlines()[3:]
     assert notes == [
         "inf9.large has no price, and its hours no money: weighbridge prices import FILE, or a line under prices",
+        "simulated hardware, for which nobody was charged: g6e.xlarge, inf2.48xlarge",
         f"2026-01-01T00 was closed before these told all of it: {WRITER}",
         "2026-01-01T00 lacks the journals of wb",
         "2026-01-01T00: a on i-1: over_slots",

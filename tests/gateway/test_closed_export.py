@@ -92,7 +92,8 @@ def test_an_export_is_told_and_has_its_manifest(
     cost = made["file"]["sums"].get("EffectiveCost") or made["file"]["sums"]["allocated_usd"]
     assert cost == f"{total(hours, 'allocated_pusd') / 10**12:.12f}"
     assert sorted(path.name for path in here.iterdir()) == [out, f"{out}.manifest.json", "state"]
-    assert capsys.readouterr().err == ""
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "no configuration file was read" not in line] == []
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -380,3 +381,38 @@ def test_the_mutant_that_writes_before_it_tells_is_seen(
     monkeypatch.setattr(closed_export, "make", make_in_place)
     with pytest.raises(AssertionError):
         test_what_cannot_be_told_is_not_exported(closes, here, monkeypatch)
+
+
+def test_a_directory_is_made_if_its_name_says_that_it_is_one(closes: Closes, here: pathlib.Path) -> None:
+    fleet(closes)
+    assert export("json", "--out", "new/deep/") == 0
+    assert sorted(file.name for file in (here / "new/deep").iterdir()) == [
+        "json-2026-01-01--2026-01-01T04.jsonl",
+        "json-2026-01-01--2026-01-01T04.jsonl.manifest.json",
+    ]
+
+
+def test_without_a_file_the_chargeback_says_that_it_knows_no_cards(closes: Closes, capsys: Capture) -> None:
+    fleet(closes)
+    assert export("focus-chargeback") == 0
+    assert (
+        "no configuration file was read (-c FILE): tenants are charged by rate card"
+        in capsys.readouterr().err
+    )
+    assert export("focus-chargeback", "--chargeback", "allocated") == 0
+    assert "no configuration file" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["new/", "there"])
+def test_the_ledgers_file_goes_into_a_directory_too(out: str, closes: Closes, here: pathlib.Path) -> None:
+    (here / "there").mkdir()
+    (here / "state/journal").mkdir()
+    assert main(["export", *PERIOD, "--state-dir", "state", "--out", out]) == 0
+    (file,) = (here / out).iterdir()
+    assert file.name == "estimated-2026-01-01--2026-01-01T040000Z.csv"
+    assert file.read_text().startswith("period_start,")
+
+
+def test_the_ledgers_file_goes_to_no_bucket(capsys: Capture) -> None:
+    assert main(["export", *PERIOD, "--out", "s3://bucket/x.csv"]) == 2
+    assert "s3:// is for closed hours" in capsys.readouterr().err

@@ -601,6 +601,7 @@ def test_where_the_data_is(tmp_path: pathlib.Path) -> None:
     env = {"WEIGHBRIDGE_STATE_DIR": "a", "WEIGHBRIDGE_REDIS_URL": "redis://x", "WEIGHBRIDGE_WORKERS": "no"}
     assert config_load.place(None, env) == config_load.Place(state_dir="a", redis=Redis(url="redis://x"))
     assert config_load.place(None, env, Flags(state_dir="b")).state_dir == "b"
+    assert config_load.place(None, {"WEIGHBRIDGE_CHARGEBACK": "allocated"}).chargeback == "allocated"
     file = tmp_path / "w.yaml"
     file.write_text("state_dir: c\nnot_ours: 1\n")
     assert config_load.place(file, {}).state_dir == "c"

@@ -77,7 +77,7 @@ def test_without_a_closed_month_it_is_the_benchmark(capsys: Capture) -> None:
     assert "12.98127 USD/h on-demand (instances.csv" in page
     assert "now llama-3.1-8b/inf2@2026-07-20: prompt 0.2 -> 0.294091 (+47.0 %), cached_prompt 0 ->" in page
     assert "(from nothing)" in page
-    assert "# llama-3.1-8b on g6e.xlarge\n#   no month of it was closed, and no benchmark" in page
+    assert "# llama-3.1-8b on g6e.xlarge\n#   no instance-hour of its use is in closed hours" in page
     assert 'utilisation 1"' in page
 
 
