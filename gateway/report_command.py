@@ -224,8 +224,8 @@ def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:
     hours += f", {corrections} corrected" if corrections else ""
     basis = "the bill" if billed == len(manifests) else "list prices"
     if 0 < billed < len(manifests):
-        basis = f"the bill for {billed} hours, list prices for {len(manifests) - billed}"
-    methods = ", ".join(sorted({f"{one.method}, rest shared: {one.sharing}" for one in manifests}))
+        basis = f"the bill in {billed} of {len(manifests)} hours, else by list prices"
+    methods = "; ".join(sorted({f"{one.method}, rest shared: {one.sharing}" for one in manifests}))
     return [
         f"{month}: {closes.month(month).state.value}, {hours}; USD, rounded",
         f"method {methods}; cost by {basis}",

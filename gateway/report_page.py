@@ -118,7 +118,8 @@ def tenant(name: str, lines: Sequence[Line], charged: str) -> list[str]:
     found = [
         f"tenant {name}, charged by {'rate card' if charged == 'rate-card' else 'allocation'}",
         f"  estimated {usd(estimate)}  allocated {usd(cost)}  variance {usd(variance)}"
-        + (f"  shared {usd(now.shared_pusd)}" if now.shared_pusd else ""),
+        + (f"  shared {usd(now.shared_pusd)}" if now.shared_pusd else "")
+        + (f"  charged {usd(now.charge_pusd)}" if now.shared_pusd and charged != "rate-card" else ""),
     ]
     head = (
         "model",
@@ -230,7 +231,7 @@ def hours(micro_hours: int) -> str:
 def _charge(line: Line, charged: str) -> tuple[Effect, int, int]:
     if charged == "rate-card":
         return line.estimated, line.before.estimated_pusd, line.now.estimated_pusd
-    return line.allocated, line.before.allocated_pusd, line.now.allocated_pusd
+    return line.allocated, line.before.charge_pusd, line.now.charge_pusd
 
 
 def _line(one: Amounts) -> Iterable[str]:

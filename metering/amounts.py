@@ -43,6 +43,11 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
         return None if is_unknown else self.allocated_pusd
 
     @property
+    def charge_pusd(self) -> int:
+        """What a tenant is charged that pays by allocation: with what was shared out to it."""
+        return self.allocated_pusd + self.shared_pusd
+
+    @property
     def estimate_pusd(self) -> int | None:
         """What was estimated; None: there were calls, and none of them has an estimate."""
         return None if self.calls and self.unpriced_calls == self.calls else self.estimated_pusd

@@ -110,7 +110,10 @@ def effect(*, cost_before: int, units_before: int, cost: int, units: int) -> Eff
 
 
 class Line(NamedTuple):
-    """A tenant's use of a model on one kind of hardware. model, hardware: None: not known."""
+    """A tenant's use of a model on one kind of hardware. model, hardware: None: not known.
+
+    estimated, allocated: why what it is charged differs, by rate card, or by allocation and with what was shared out.
+    """
 
     model: str | None
     hardware: str | None
@@ -133,7 +136,7 @@ def tenant_lines(now: Sequence[Summary], before: Sequence[Summary]) -> list[Line
             effect(cost_before=cost_before, units_before=units_before, cost=cost, units=units)
             for cost_before, cost in (
                 (other.estimated_pusd, one.estimated_pusd),
-                (other.allocated_pusd, one.allocated_pusd),
+                (other.charge_pusd, one.charge_pusd),
             )
         )
         model, hardware = key

@@ -178,3 +178,20 @@ def test_simulated_hardware_is_said() -> None:
     assert report_page.simulated([real, other]) == [
         "in part simulated hardware, for which nobody was charged: inf2.48xlarge"
     ]
+
+
+@pytest.mark.parametrize(
+    ("charged", "words", "now"), [("allocated", "  charged 5.00", "5.00"), ("rate-card", "", "2.00")]
+)
+def test_who_pays_by_allocation_pays_what_was_shared_out_too(charged: str, words: str, now: str) -> None:
+    key = ("llama", "inf2")
+    month = Amounts(calls=1, completion_tokens=10, micro_hours=1, allocated_pusd=3 * USD, shared_pusd=2 * USD,
+                    estimated_pusd=2 * USD)  # fmt: skip
+    before = Amounts(calls=1, completion_tokens=5, micro_hours=1, allocated_pusd=2 * USD, estimated_pusd=USD)
+    (line,) = month_report.tenant_lines(
+        [Summary(RowKind.TENANT, key, month)], [Summary(RowKind.TENANT, key, before)]
+    )
+    assert line.allocated == (2 * USD, USD)
+    page = report_page.tenant("acme", [line], charged)
+    assert page[1] == f"  estimated 2.00  allocated 3.00  variance 1.00  shared 2.00{words}"
+    assert page[-1].split()[-1] == now
