@@ -12,6 +12,7 @@ from gateway.config_load import Place
 if TYPE_CHECKING:
     from metering.amounts import Amounts, PriceUsed
     from metering.closes import Closes
+    from metering.export_parts import Part
     from metering.selection import Selection
 
 _TENANT_LINES = ("model", "family")
@@ -37,7 +38,7 @@ def report(args: argparse.Namespace) -> int:
     """Show where a month's money went: a waterfall for each pool, a tenant's month, or sums by what you name."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
     from gateway import close_runs, report_page
-    from metering import selection, summaries, zones
+    from metering import cells, selection, summaries, zones
     from metering.close_files import CloseFileError
     from metering.close_manifest import month_hours
     from metering.facts import FactsError
@@ -70,6 +71,7 @@ def report(args: argparse.Namespace) -> int:
             made = _waterfalls(closes, found, args.pool)
         used = summaries.prices_used(closes, found.parts)
         head = [*_head(closes, month, found), *report_page.simulated(used)]
+        besides = None if args.by or args.compare else _shared_costs(closes, found.parts, args.tenant)
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     except (ArchiveError, CloseFileError, FactsError) as error:
@@ -78,9 +80,11 @@ def report(args: argparse.Namespace) -> int:
     if args.json:
         types = sorted({one.instance_type for one in used if one.simulated})
         state = closes.month(month).state.value
-        sys.stdout.write(_json({"month": month, "state": state, "simulated": types, **figures}))
+        shared = {} if besides is None else {"shared_costs_usd": cells.usd(besides)}
+        sys.stdout.write(_json({"month": month, "state": state, "simulated": types, **shared, **figures}))
     else:
-        sys.stdout.write("\n".join([*head, *lines, "", *_foot(used)]) + "\n")
+        said = report_page.shared_costs(besides, args.tenant)
+        sys.stdout.write("\n".join([*head, *lines, *said, "", *_foot(used)]) + "\n")
     return EXIT_OK
 
 
@@ -228,8 +232,19 @@ def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:
     methods = "; ".join(sorted({f"{one.method}, rest shared: {one.sharing}" for one in manifests}))
     return [
         f"{month}: {closes.month(month).state.value}, {hours}; USD, rounded",
-        f"method {methods}; cost by {basis}",
+        f"method {methods}",
+        f"cost by {basis}",
     ]
+
+
+def _shared_costs(closes: "Closes", parts: "Sequence[Part]", tenant: str | None) -> int:
+    """Picodollars of shared costs, which are in no sum of what instances cost: of all, or split out to this tenant."""
+    from metering import summaries
+    from metering.amounts import total
+    from metering.close_row import RowKind
+
+    sums = summaries.summarise(closes, parts, ["tenant"])
+    return total((one for one in sums if tenant in (None, one.key[0])), RowKind.SHARED_COST).allocated_pusd
 
 
 def _foot(used: "Sequence[PriceUsed]") -> list[str]:

@@ -68,6 +68,14 @@ def simulated(used: Sequence[PriceUsed]) -> list[str]:
     return [_cut(f"in part simulated hardware, for which nobody was charged: {', '.join(types)}")]
 
 
+def shared_costs(pusd: int | None, tenant: str | None) -> list[str]:
+    """A line on what no instance is, and is paid for besides; pusd: None or 0: nothing."""
+    if not pusd:
+        return []
+    whose = "not in any pool above" if tenant is None else f"split out to {tenant}, charged besides"
+    return ["", f"shared costs {usd(pusd)}, {whose}"]
+
+
 def ratios(one: Ratios) -> str:
     """The three ways to say how far a pool was used."""
     return (

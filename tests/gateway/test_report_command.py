@@ -109,3 +109,28 @@ def test_what_cannot_be_shown_is_said(
 ) -> None:
     assert run(state_dir, *flags) == status
     assert words in capsys.readouterr().err
+
+
+def test_shared_costs_are_said_beside_what_instances_cost(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        closed.row(micro_hours=1_000_000),
+        *(
+            closed.row(kind=RowKind.SHARED_COST, tenant=name, pool=None, backend="storage", instance_id=None,
+                       instance_type=None, instance_family=None, uusd_per_hour=None, allocated_pusd=amount * 10**12)
+            for name, amount in (("acme", 2), ("globex", 3))
+        ),
+        closed.row(kind=RowKind.TENANT, tenant="acme", model="llama", calls=1),
+    ]  # fmt: skip
+    Closes(LocalObjects(tmp_path)).commit(closed.manifest(rows), rows)
+    assert run(tmp_path) == 0
+    page = capsys.readouterr().out
+    assert "\nshared costs 5.00, not in any pool above\n" in page
+    assert "billed                    12.98" in page
+    assert run(tmp_path, "--tenant", "acme") == 0
+    assert "\nshared costs 2.00, split out to acme, charged besides\n" in capsys.readouterr().out
+    assert run(tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["shared_costs_usd"] == "5.000000000000"
+    assert run(tmp_path, "--by", "tenant") == 0
+    assert "shared costs" not in capsys.readouterr().out
