@@ -43,6 +43,8 @@ def parse_moment(text: str) -> int:
     Raises ValueError: it is neither, or not on a full hour of UTC, or before 1970.
     """
     hour, rest = divmod(parse_instant(text), NS_PER_HOUR)
-    if hour < 0 or rest:
+    if hour < 0:
+        raise ValueError(f"{text!r} is before 1970, and is no time of a call")
+    if rest:
         raise ValueError(f"{text!r} is not on a full hour of UTC; the ledger keeps whole hours")
     return hour

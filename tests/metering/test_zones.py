@@ -35,7 +35,7 @@ def test_a_period_of_days_or_of_moments() -> None:
     moments = ("2025-03-29T23:00:00Z", "2025-03-30T22:00:00Z")
     assert zones.parse_period(*moments, berlin) == zones.parse_period(*moments, datetime.UTC)
     for bad in (("2025-02-30", "2025-03-01"), ("x", "2025-03-01"), ("1969-01-01", "2025-03-01")):
-        with pytest.raises(ValueError, match=r"is no time|is not on a full hour"):
+        with pytest.raises(ValueError, match=r"is no time|is not on a full hour|is before 1970"):
             zones.parse_period(*bad, berlin)
     with pytest.raises(ValueError, match="not after its start"):
         zones.parse_period("2025-03-01", "2025-03-01", berlin)
