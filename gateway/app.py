@@ -32,6 +32,7 @@ from gateway.config import Config
 from gateway.config_load import backend_keys
 from gateway.cors import CorsPolicy
 from gateway.direct import Door
+from gateway.finance_api import FinanceApi
 from gateway.kept import KeptResponses
 from gateway.openai_api import OpenAIApi
 from gateway.operations import CANCEL, OPERATIONS, RETRIEVE
@@ -174,9 +175,11 @@ async def _open(
             standing.write_down(entry)
 
     audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=lambda: books.recorder)
-    stack.callback(audit.tell_refused)
-    for app in (main, ops_app):
-        app.router.routes += audit.routes()
+    finance = FinanceApi(config=config, keys=Keys(config.tenants), recorder=lambda: books.recorder)
+    for face in (audit, finance):
+        stack.callback(face.face.tell_refused)
+        for app in (main, ops_app):
+            app.router.routes += face.routes()
     tenant_keys = TenantKeys(pathlib.Path(config.state_dir), cfg.with_digests(config))
     tenant_keys.refresh()
     door.api = _open_faces(config, services, targets, gauges, warnings, main, ops_app)
@@ -196,7 +199,8 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, books.look),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(standing.take_up_prices, entries)),
         rounds.every(rounds.SLOW_SWEEP_S, standing.register),
-        rounds.every(rounds.SLOW_SWEEP_S, audit.tell_refused),
+        rounds.every(rounds.SLOW_SWEEP_S, audit.face.tell_refused),
+        rounds.every(rounds.SLOW_SWEEP_S, finance.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.drain(worker.stopping, services, config.drain_s),
         rounds.keep_open(books, failed, opened, worker.dead, worker.ready),

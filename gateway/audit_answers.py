@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from gateway import archives, audit_peers, audit_questions, config_load, verify_duty
+from gateway.answers import Answer
 from gateway.audit_questions import (
-    Answer,
     Call,
     Changes,
     Checkpoints,

@@ -61,6 +61,7 @@ def place_of(config: Config) -> Place:
         allocation=config.allocation,
         shared_costs=config.shared_costs,
         chargeback=config.chargeback,
+        exports=config.exports,
     )
 
 

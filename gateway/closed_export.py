@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from gateway import pricing_config
 from gateway.archives import objects_of
 from gateway.commands import EXIT_USAGE, CommandError
 from gateway.config_load import Place
@@ -21,6 +22,9 @@ from metering.events import Happening
 from metering.export_manifest import ExportManifest, Made
 from metering.export_parquet import ParquetError
 from metering.exports import Format, Options, Stream
+from metering.focus import table
+from metering.focus.chargeback import Charged, cards_in_force
+from metering.focus.columns import Version
 from metering.focus.table import moment
 from metering.objects import ArchiveError
 from metering.periods import instant_text
@@ -29,13 +33,14 @@ from metering.selection import Selection
 FOCUS = (Format.FOCUS_SPLIT, Format.FOCUS_CHARGEBACK)
 _SUFFIX = {Format.JSON: ".jsonl", Format.PARQUET: ""}
 _PARQUET_SUFFIX = ".parquet"
-_WHAT: dict[Format, events.Exported] = {
+WHAT: dict[Format, events.Exported] = {
     Format.FOCUS_SPLIT: "focus-split",
     Format.FOCUS_CHARGEBACK: "focus-chargeback",
     Format.CSV: "csv-allocated",
     Format.JSON: "json",
     Format.PARQUET: "parquet",
 }
+"""As the journal calls them."""
 
 
 class Asked(NamedTuple):
@@ -50,6 +55,19 @@ class Asked(NamedTuple):
     running: bool
 
 
+def options(form: Format, version: str | None, chargeback: str | None, place: Place) -> Options:
+    """How FOCUS is to be made. chargeback: None: as the configuration says. Raises ValueError: it can't be."""
+    known = None if version is None else Version(version)
+    if form in FOCUS:
+        table.header(known, is_split=form is Format.FOCUS_SPLIT)
+    return Options(
+        issuer=table.Issuer(place.exports.account, place.exports.issuer),
+        version=known,
+        charged=Charged(chargeback or place.chargeback),
+        card_of=cards_in_force(pricing_config.rate_cards(place.models)),
+    )
+
+
 def write(
     place: Place, asked: Asked, tell: Callable[[Happening], None], say: Callable[[str], None]
 ) -> ExportManifest:
@@ -59,7 +77,7 @@ def write(
     """
     try:
         is_directory = asked.form is Format.PARQUET
-        target = place_of(asked.out, _name(asked), place.journal, is_directory=is_directory)
+        target = place_of(asked.out, file_name(asked), place.journal, is_directory=is_directory)
         if is_directory and not target.takes_directories:
             raise CommandError("Parquet is a directory of files: name it with --out", EXIT_USAGE)
         closes = Closes(objects_of(pathlib.Path(place.state_dir), place.journal))
@@ -70,14 +88,19 @@ def write(
         raise CommandError(str(error)) from error
 
 
-def _name(asked: Asked) -> str:
-    """What a file is called in a directory: format and period; the hour only where it is not midnight."""
+def file_name(asked: Asked) -> str:
+    """What a file is called that nobody has named: format and period; the hour only where it is not midnight."""
     start, end = (moment(hour)[:13].removesuffix("T00") for hour in (asked.hours.start, asked.hours.stop))
     return f"{asked.form.value}-{start}--{end}{_SUFFIX.get(asked.form, '.csv')}"
 
 
+def lacks_prices(asked: Asked, found: Selection) -> bool:
+    """Is it a FOCUS file, and money of it unknown that it was not said to leave out?"""
+    return bool(found.unpriced) and asked.form in FOCUS and not asked.omit_unpriced
+
+
 def _check(asked: Asked, found: Selection, say: Callable[[str], None]) -> None:
-    if found.unpriced and asked.form in FOCUS and not asked.omit_unpriced:
+    if lacks_prices(asked, found):
         raise CommandError(
             f"no price is known of {', '.join(found.unpriced)}, so what its hours cost is not: give it one "
             "(weighbridge prices import, or prices in the file) and close again, or leave its hours out with "
@@ -101,7 +124,7 @@ def _write(
         tell(
             events.exported(
                 actor=event_journal.user(),
-                what=_WHAT[asked.form],
+                what=WHAT[asked.form],
                 period=f"{manifest.from_hour}/{manifest.to_hour}",
                 rows=made.rows,
                 sha256=made.sha256,

@@ -110,7 +110,7 @@ STAFF = Tenant(name="platform")
 """Makes no calls: whose key reads the metrics and what is for auditors."""
 
 _TENANTS_SCOPES: tuple[Scope, ...] = ("inference",)
-_STAFF_SCOPES: tuple[Scope, ...] = ("operator", "auditor")
+_STAFF_SCOPES: tuple[Scope, ...] = ("operator", "auditor", "finance")
 
 
 def configuration(

@@ -186,6 +186,12 @@ class GatewayUnreachable(GatewayError):
     status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "gateway_unreachable"
 
 
+class ArchiveUnreadable(GatewayError):
+    """Closed hours or prices could not be read where they are kept."""
+
+    status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "archive_unreadable"
+
+
 class BackendBroke(GatewayError):
     """The last attempt failed."""
 

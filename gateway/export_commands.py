@@ -3,7 +3,6 @@
 import argparse
 import pathlib
 
-from gateway import pricing_config
 from gateway.commands import (
     EXIT_OK,
     EXIT_USAGE,
@@ -47,7 +46,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command.add_argument(
         "--chargeback",
         choices=["rate-card", "allocated"],
-        help="of focus-chargeback: how tenants are charged",
+        help="of focus-chargeback: how tenants are charged (default: as the file says)",
     )
     command.add_argument("--omit-unpriced", action="store_true", help="of FOCUS: leave out what has no price")
     command.add_argument(
@@ -120,24 +119,14 @@ def _ledger_file(out: str | None, start: str, end: str) -> pathlib.Path | None:
 
 def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
     from gateway import closed_export
-    from metering.exports import Format, Options
-    from metering.focus import table
-    from metering.focus.chargeback import Charged, cards_in_force
-    from metering.focus.columns import Version
+    from metering.exports import Format
+    from metering.focus.chargeback import Charged
 
-    version = None if args.focus_version is None else Version(args.focus_version)
     form = Format(args.format)
     try:
-        if form in closed_export.FOCUS:
-            table.header(version, is_split=form is Format.FOCUS_SPLIT)
+        options = closed_export.options(form, args.focus_version, args.chargeback, where)
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
-    options = Options(
-        issuer=table.Issuer(where.exports.account, where.exports.issuer),
-        version=version,
-        charged=Charged(args.chargeback or where.chargeback),
-        card_of=cards_in_force(pricing_config.rate_cards(where.models)),
-    )
     if form is Format.FOCUS_CHARGEBACK and options.charged is Charged.RATE_CARD:
         say_defaults(
             args, "tenants are charged by rate card, and as no card is known, in one row for all kinds"

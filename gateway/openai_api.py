@@ -332,14 +332,14 @@ def json_response(content: object, status: int = HTTPStatus.OK) -> Response:
 def listed(request: StarletteRequest, content: object) -> Response:
     """A JSON answer of an ordinary endpoint."""
     response = json_response(content)
-    response.headers["x-request-id"] = _request_id(request)
+    response.headers["x-request-id"] = request_id_of(request)
     return response
 
 
 async def render(request: StarletteRequest, error: Exception) -> Response:
     """A GatewayError of an ordinary endpoint, in OpenAI's shape."""
     assert isinstance(error, GatewayError)
-    headers = {"x-request-id": _request_id(request)}
+    headers = {"x-request-id": request_id_of(request)}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     if isinstance(error, errors.UnknownKey):
@@ -389,7 +389,8 @@ def _given_id(headers: Mapping[bytes, bytes]) -> str | None:
     return given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else None
 
 
-def _request_id(request: StarletteRequest) -> str:
+def request_id_of(request: StarletteRequest) -> str:
+    """The client's, or a new one."""
     return _given_id(dict(request.scope["headers"])) or f"req-{secrets.token_hex(12)}"
 
 

@@ -30,7 +30,8 @@ def document(version: str, models: Sequence[str]) -> Json:
         "paths": {path: {"post": _operation(operation, models)} for path, operation in OPERATIONS.items()}
         | {kept.path: {kept.method.lower(): _kept(kept)} for kept in (RETRIEVE, CANCEL)}
         | _PAGES
-        | _AUDIT,
+        | _AUDIT
+        | _FINANCE,
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A key, `wb-…`."},
@@ -205,33 +206,36 @@ def _parameter(name: str, words: str, where: str = "query") -> Json:
 
 
 _AUDIT_CALL = _parameter("call_id", "As in the header `x-weighbridge-call-id`.", "path")
-_AUDIT_ERRORS: Json = {
+_FACE_ERRORS: Json = {
     status: openapi_words.failures(Shape.OPENAI)[status] for status in ("400", "404", "500", "503")
 }
 
 
-def _audit(name: str, summary: str, description: str, *parameters: Json) -> Json:
-    """A page of the auditors' face; each look at it is an event of the journal."""
-    page = _page(name, summary, description, {"200": _ok(_json("Any"))} | _AUDIT_ERRORS)
+def _look(name: str, summary: str, description: str, *parameters: Json, files: Sequence[str] = ()) -> Json:
+    """A page of a face with a scope of its own, each look at which is an event. files: media types of what it sends."""
+    content: Json = _json("Any")
+    if files:
+        content = {"content": {kind: {"schema": {"type": "string"}} for kind in files}}
+    page = _page(name, summary, description, {"200": _ok(content)} | _FACE_ERRORS)
     return page | ({"parameters": list(parameters)} if parameters else {})
 
 
 _AUDIT: Json = {
-    "/audit/v1/calls/{call_id}": _audit(
+    "/audit/v1/calls/{call_id}": _look(
         "audit_call", "Show the record of a call",
         "With its admission, the host's facts and its place in the chain; of this gateway or of one that it asks.",
         _AUDIT_CALL,
     ),
-    "/audit/v1/calls/{call_id}/proof": _audit(
+    "/audit/v1/calls/{call_id}/proof": _look(
         "audit_proof", "Prove the record of a call",
         "Its lines, and what shows that they are in the journal that was signed; check_proof.py checks it.",
         _AUDIT_CALL,
     ),
-    "/audit/v1/checkpoints": _audit(
+    "/audit/v1/checkpoints": _look(
         "audit_checkpoints", "List the newest signed checkpoints", "One of each writer, to be kept elsewhere.",
         _parameter("writer", "Of this writer alone."),
     ),
-    "/audit/v1/changes": _audit(
+    "/audit/v1/changes": _look(
         "audit_changes", "List what happened besides calls",
         "Event lines by time, a page at a time; `next` is the `after` of the next page.",
         _parameter("from", "A date or an RFC 3339 time; that moment is in."),
@@ -240,15 +244,68 @@ _AUDIT: Json = {
         _parameter("after", "What `next` of the page before says."),
         _parameter("count", "So many at most."),
     ),
-    "/audit/v1/keys": _audit(
+    "/audit/v1/keys": _look(
         "audit_keys", "List the keys that sign", "Each as a vkey, with the time for which it was good."
     ),
-    "/audit/v1/verify": _audit(
+    "/audit/v1/verify": _look(
         "audit_verify", "Show the last verification", "When it was, its verdict and what it found."
     ) | {"post": _page(
         "audit_verify_again", "Have all journals verified", "Soon, by the gateway's clerk process.",
-        {"200": _ok(_json("Any"))} | _AUDIT_ERRORS,
+        {"200": _ok(_json("Any"))} | _FACE_ERRORS,
     )["get"]},
+}  # fmt: skip
+
+
+_FROM = _parameter("from", "The first hour: a date, or an RFC 3339 time on a full hour.")
+_TO = _parameter("to", "The hour after the last one, likewise.")
+_TZ = _parameter("tz", "Whose days dates are, as in Europe/Berlin; UTC by default.")
+_PERIOD = (_FROM, _TO, _TZ)
+_MONTH = _parameter("month", "As in 2026-11.")
+_EXPORT = (
+    _parameter("form", "`focus-split`, `focus-chargeback`, `csv` or `json`.", "path"),
+    *_PERIOD,
+    _parameter("focus_version", "Of FOCUS: 1.2, 1.3 or 1.4."),
+    _parameter("chargeback", "Of focus-chargeback: `rate-card` or `allocated`; by default as configured."),
+    _parameter("omit_unpriced", "Of FOCUS, `true`: leave out what has no price."),
+)
+
+_FINANCE: Json = {
+    "/finance/v1/summary": _look(
+        "finance_summary", "Sum closed hours", "By kind of row and the dimensions asked for; exact decimal strings.",
+        *_PERIOD, _parameter("by", "Names with commas between them: tenant, cost_centre, project, model, day, …"),
+    ),
+    "/finance/v1/rows": _look(
+        "finance_rows", "List the rows of closed hours",
+        "A page at a time; `next` is the `cursor` of the next page, which has the revisions that the first page had.",
+        *_PERIOD, _parameter("cursor", "What `next` of the page before says."), _parameter("limit", "So many at most."),
+    ),
+    "/finance/v1/exports/{form}": _look(
+        "finance_export", "Download an export", "Sent while it is made; whole only if it ends as HTTP says.",
+        *_EXPORT, files=("text/csv", "application/x-ndjson"),
+    ),
+    "/finance/v1/exports/{form}/manifest": _look(
+        "finance_export_manifest", "Show the manifest of an export", "With the digest and the sums of the file.",
+        *_EXPORT,
+    ),
+    "/finance/v1/hours": _look(
+        "finance_hours", "List closed hours", "What each revision says of itself: totals, ratios, what is missing.",
+        *_PERIOD,
+    ),
+    "/finance/v1/months": _look(
+        "finance_months", "List months", "The state of each, by whom, and with which bills."
+    ),
+    "/finance/v1/prices": _look(
+        "finance_prices", "Show the price book", "What an hour of each instance type costs, and what says so.",
+        _parameter("at", "A date or an RFC 3339 time; now by default."),
+    ),
+    "/finance/v1/waterfall": _look(
+        "finance_waterfall", "Show where a month's money went", "Of each pool, from what was billed to what came in.",
+        _MONTH,
+    ),
+    "/finance/v1/report": _look(
+        "finance_report", "Show a tenant's month", "Beside the one before, with the effects of usage and of price.",
+        _MONTH, _parameter("tenant", "Whose."),
+    ),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import get_args
 import msgspec
 
 from backends.catalog import Catalog, known_family
-from gateway import price_books
+from gateway import price_books, price_figures
 from gateway.archives import archive_of, objects_of
 from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, place, say, tell
 from gateway.config_load import Place, catalog_of
@@ -23,10 +23,9 @@ from metering import aws_prices, event_journal, events, price_import, price_tabl
 from metering.aws_prices import Lease, LeaseLength, OfferingClass, Payment
 from metering.objects import AlreadyThere, ArchiveError
 from metering.periods import instant_text, parse_instant
-from metering.price_book import ALWAYS_NS, InstancePrice, Origin, PriceBook
+from metering.price_book import InstancePrice, Origin, PriceBook
 from metering.price_import import Accepted, ImportRefused, Offer
 from metering.price_versions import PriceVersion, PriceVersions, bring_level
-from metering.units import PICO_USD_PER_MICRO_USD, usd_text
 
 _LEASES = {
     f"{length},{offering_class},{payment.lower().replace(' ', '-')}": Lease(length, offering_class, payment)
@@ -35,7 +34,6 @@ _LEASES = {
     for payment in get_args(Payment)
 }
 _FILE_BYTES_MAX = 2 << 30
-_PLACES = 6
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -80,13 +78,18 @@ def show(args: argparse.Namespace) -> int:
     at_ns = time.time_ns() if args.at is None else args.at
     rows = list(_in_force(_book(where), at_ns, args.type, catalog_of(where.instance_types)))
     if args.json:
-        sys.stdout.write("".join(_json(origin, price) + "\n" for origin, price in rows))
+        sys.stdout.write(
+            "".join(
+                msgspec.json.encode(price_figures.price(origin, price)).decode() + "\n"
+                for origin, price in rows
+            )
+        )
     else:
         _write_table(
             ("instance type", "region", "option", "USD/h", "since", "of", "from", "source"),
             [
                 (
-                    price.instance_type, price.region or "everywhere", price.purchase_option, _usd(price),
+                    price.instance_type, price.region or "everywhere", price.purchase_option, price_figures.usd(price),
                     _since(price), price.date or "?", origin.value, price.source,
                 )
                 for origin, price in rows
@@ -225,24 +228,18 @@ def _offers(args: argparse.Namespace, data: bytes) -> list[Offer]:
 def _in_force(
     book: PriceBook, at_ns: int, of_type: str | None, catalog: Catalog
 ) -> Iterable[tuple[Origin, InstancePrice]]:
-    """For everything that has a price the one that counts at this moment, by what it is of."""
-    things = {
-        price.of
-        for _, price in book
-        if of_type in (None, price.instance_type, known_family(price.instance_type, catalog))
-    }
-    for of in sorted(things, key=lambda of: (of.instance_type, of.region or "", of.purchase_option)):
-        found = book.find(of, at_ns)
-        if found is not None and found[1].of == of:
-            yield found
+    """Those of a type or a family, or all."""
+    for origin, price in book.in_force(at_ns):
+        if of_type in (None, price.instance_type, known_family(price.instance_type, catalog)):
+            yield origin, price
 
 
 def _write_changes(book: PriceBook, accepted: Accepted, now_ns: int) -> None:
     rows = []
     for price in accepted.added:
         before = book.listed(price.of, max(price.valid_from_ns, now_ns))
-        was = _usd(before) if before is not None else "none"
-        rows.append((str(price.of), was, _usd(price), _since(price), price.source))
+        was = price_figures.usd(before) if before is not None else "none"
+        rows.append((str(price.of), was, price_figures.usd(price), _since(price), price.source))
     _write_table(("price of", "was", "is", "since", "source"), rows)
 
 
@@ -253,27 +250,8 @@ def _write_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None
         sys.stdout.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
 
 
-def _usd(price: InstancePrice) -> str:
-    whole, _, places = usd_text(price.uusd_per_hour * PICO_USD_PER_MICRO_USD).partition(".")
-    return f"{whole}.{places[:_PLACES]}"
-
-
 def _since(price: InstancePrice) -> str:
-    return "ever" if price.valid_from_ns == ALWAYS_NS else instant_text(price.valid_from_ns)
-
-
-def _json(origin: Origin, price: InstancePrice) -> str:
-    told = {
-        "date": price.date,
-        "from": origin.value,
-        "instance_type": price.instance_type,
-        "purchase_option": price.purchase_option,
-        "region": price.region,
-        "source": price.source,
-        "usd_per_hour": _usd(price),
-        "valid_from": None if price.valid_from_ns == ALWAYS_NS else instant_text(price.valid_from_ns),
-    }
-    return msgspec.json.encode(told).decode()
+    return price_figures.since(price) or "ever"
 
 
 def instant(text: str) -> int:

@@ -10,12 +10,10 @@ from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, 
 from gateway.config_load import Place
 
 if TYPE_CHECKING:
-    from metering.amounts import Amounts, PriceUsed
+    from metering.amounts import PriceUsed
     from metering.closes import Closes
     from metering.export_parts import Part
     from metering.selection import Selection
-
-_TENANT_LINES = ("model", "family")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -93,94 +91,46 @@ Made = tuple[list[str], dict[str, Any]]
 
 
 def _waterfalls(closes: "Closes", found: "Selection", pool: str | None) -> Made:
-    from gateway import report_page
-    from metering import month_report, summaries
-    from metering.cells import usd
+    from gateway import report_figures, report_page
+    from metering import month_sums
 
-    sums = summaries.summarise(closes, found.parts, ["pool"])
-    charges = [part.manifest for part in found.parts if part.correction is None]
-    steps = [one for one in month_report.waterfalls(sums, charges) if pool in (None, one.pool)]
+    steps = [one for one in month_sums.waterfalls(closes, found.parts) if pool in (None, one.pool)]
     if not steps:
         raise CommandError(f"no closed hour of this month has a pool {pool!r}")
     lines: list[str] = []
     for one in steps:
         lines += ["", *report_page.waterfall(one)]
-    figures = [
-        {
-            "pool": one.pool,
-            "billed_usd": usd(one.billed),
-            "rest_usd": {kind.value: usd(amount) for kind, amount in one.rest.items()},
-            "tenants_usd": usd(one.tenants),
-            "recovered_usd": usd(one.recovered),
-            "under_recovery_usd": usd(one.under_recovery),
-            "calls": one.calls,
-            "tokens": one.tokens,
-            "unpriced_micro_hours": one.unpriced_micro_hours,
-            "unpriced_calls": one.unpriced_calls,
-            "ratios_ppm": one.ratios,
-        }
-        for one in steps
-    ]
-    return lines, {"pools": figures}
+    return lines, {"pools": [report_figures.waterfall(one) for one in steps]}
 
 
 def _by(closes: "Closes", found: "Selection", by: Sequence[str], zone: datetime.tzinfo) -> Made:
-    from gateway import report_page
+    from gateway import report_figures, report_page
     from metering import summaries
 
     sums = summaries.summarise(closes, found.parts, by, zone)
-    figures = [
-        dict(zip(by, one.key, strict=True)) | {"kind": one.kind.value} | _figures(one.amounts) for one in sums
-    ]
-    return ["", *report_page.table(by, sums)], {"sums": figures}
+    return ["", *report_page.table(by, sums)], {"sums": [report_figures.summary(by, one) for one in sums]}
 
 
 def _tenant(closes: "Closes", found: "Selection", tenant: str, where: Place) -> Made:
-    from gateway import report_page
-    from metering import month_report, selection, summaries
-    from metering.close_manifest import month_hours, month_of
+    from gateway import report_figures, report_page
+    from metering import month_sums
 
-    before = selection.select(closes, month_hours(month_of(found.period.start - 1)))
-    now_lines, before_lines = (
-        [
-            one
-            for one in summaries.summarise(closes, parts, ["tenant", *_TENANT_LINES])
-            if one.key[0] == tenant
-        ]
-        for parts in (found.parts, before.parts)
-    )
-    if not now_lines and not before_lines:
+    lines = month_sums.tenant_lines(closes, found, tenant)
+    if not lines:
         raise CommandError(f"no closed hour of this month or the one before has a tenant {tenant!r}")
-    lines = month_report.tenant_lines(
-        *([one._replace(key=one.key[1:]) for one in sums] for sums in (now_lines, before_lines))
-    )
     pools = {line.model for line in lines}
-    sums = summaries.summarise(closes, found.parts, ["pool"])
-    charges = [part.manifest for part in found.parts if part.correction is None]
     used = [
         f"  {one.pool}: {report_page.ratios(one.ratios)}"
-        for one in month_report.waterfalls(sums, charges)
+        for one in month_sums.waterfalls(closes, found.parts)
         if one.pool in pools and one.ratios is not None
     ]
-    figures = [
-        {
-            "model": line.model,
-            "family": line.hardware,
-            "now": _figures(line.now),
-            "before": _figures(line.before),
-            "effects_usd": {
-                "estimated": _effect(line.estimated),
-                "allocated": _effect(line.allocated),
-            },
-        }
-        for line in lines
-    ]
     page = ["", *report_page.tenant(tenant, lines, where.chargeback), "", *used]
+    figures = [report_figures.line(line) for line in lines]
     return page, {"tenant": tenant, "chargeback": where.chargeback, "lines": figures}
 
 
 def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], model: str, where: Place) -> Made:
-    from gateway import close_runs, report_page
+    from gateway import close_runs, report_figures, report_page
     from metering import comparison, summaries
     from metering.amounts import total
     from metering.cells import usd
@@ -205,7 +155,7 @@ def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], mode
             {"instance_type": side.instance_type, "facts": side.facts}
             | {name: None if pusd is None else usd(pusd) for name, pusd in
                (("usd_per_mtok", side.per_mtok), ("used_usd_per_mtok", side.used_per_mtok))}
-            | {"all": _figures(side.all_of_it), "tenants": _figures(side.tenants)}
+            | {"all": report_figures.amounts(side.all_of_it), "tenants": report_figures.amounts(side.tenants)}
             for side in made.sides
         ],
         "lacking": made.lacking,
@@ -252,32 +202,6 @@ def _foot(used: "Sequence[PriceUsed]") -> list[str]:
 
     found = report_page.prices(used)
     return ["instance-hours and their prices", *found] if found else ["no instance was paid for"]
-
-
-def _figures(amounts: "Amounts") -> dict[str, Any]:
-    from metering.cells import millionths, seconds, usd
-
-    return {
-        "calls": amounts.calls,
-        "unpriced_calls": amounts.unpriced_calls,
-        "prompt_tokens": amounts.prompt_tokens,
-        "cached_prompt_tokens": amounts.cached_prompt_tokens,
-        "completion_tokens": amounts.completion_tokens,
-        "work_units": amounts.work_units,
-        "slot_seconds": seconds(amounts.slot_ns),
-        "hours": millionths(amounts.micro_hours),
-        "unpriced_hours": millionths(amounts.unpriced_micro_hours),
-        "list_usd": usd(amounts.list_pusd),
-        "allocated_usd": usd(amounts.allocated_pusd),
-        "shared_usd": usd(amounts.shared_pusd),
-        "estimated_usd": usd(amounts.estimated_pusd),
-    }
-
-
-def _effect(one: Any) -> dict[str, str]:
-    from metering.cells import usd
-
-    return {"usage": usd(one.usage), "price": usd(one.price)}
 
 
 def _json(figures: dict[str, Any]) -> str:

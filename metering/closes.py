@@ -83,6 +83,10 @@ class Closes:
             if revision:
                 yield self._manifest(hour, revision)
 
+    def revision(self, hour: int, number: int) -> Manifest:
+        """One of them, by its number."""
+        return self._manifest(hour, number)
+
     def of_month(self, month: Month) -> list[Manifest]:
         """The hours as they were when the month got this state, in order."""
         found = []

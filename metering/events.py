@@ -24,7 +24,7 @@ Exported = Literal[
 ]
 """What leaves the gateway: `csv` are the ledger's estimates, from `focus-split` on closed hours."""
 
-Face = Literal["audit"]
+Face = Literal["audit", "finance"]
 """The faces of the gateway that are looked into with a scope of their own."""
 
 
@@ -95,9 +95,12 @@ def month_closed(*, actor: str, month: str, hours: int, bills: Iterable[str]) ->
 
 def audit_read(*, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
     """Somebody looked into the audit face. path: with its query; status: of the answer."""
-    return _happening(
-        "audit_read", actor, method=method, path=path, status=str(status), request_id=request_id
-    )
+    return _look("audit_read", actor, method, path, status, request_id)
+
+
+def finance_read(*, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
+    """Somebody looked into the finance face. As above."""
+    return _look("finance_read", actor, method, path, status, request_id)
 
 
 def sign_in_refused(*, actor: str | None, face: Face, status: int, count: int) -> Happening:
@@ -179,6 +182,10 @@ def reconciled(*, actor: str, month: str, bill: str, billed: str, allocated: str
         allocated_usd=allocated,
         hours=str(hours),
     )
+
+
+def _look(topic: str, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
+    return _happening(topic, actor, method=method, path=path, status=str(status), request_id=request_id)
 
 
 def _happening(topic: str, actor: str | None = None, /, **data: str | None) -> Happening:

@@ -126,6 +126,13 @@ class PriceBook:
         """When prices of this type begin to hold."""
         return {price.valid_from_ns for _, price in self if price.instance_type == instance_type}
 
+    def in_force(self, at_ns: int) -> Iterator[tuple[Origin, InstancePrice]]:
+        """For everything that has a price the one that counts at this moment, by what it is of."""
+        for of in sorted({price.of for _, price in self}, key=_in_order):
+            found = self.find(of, at_ns)
+            if found is not None and found[1].of == of:
+                yield found
+
     def __iter__(self) -> Iterator[tuple[Origin, InstancePrice]]:
         """All prices, by source, and there by what they are of and since when."""
         for origin, source in self._sources.items():

@@ -19,6 +19,7 @@ REPORTS = {
     "k_access": (115,),
     "l_prices": (123, 124, 126, 127, 134, 143),
     "l_exports": (129, 132),
+    "l_pages": (130,),
 }
 
 """By the file of their tests. Reports 26, 27 and 32 of kind c are of budgets, which there are none of yet."""

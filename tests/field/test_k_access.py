@@ -13,6 +13,7 @@ from gateway import app, openapi
 from gateway.audit_api import AuditApi
 from gateway.auth import Keys
 from gateway.config import Config
+from gateway.finance_api import FinanceApi
 from gateway.operations import OPERATIONS
 from tests.support.gateway import Gateway, running
 from tests.support.ports import free_port
@@ -39,6 +40,15 @@ ACCESS: dict[str, str | None] = dict.fromkeys(OPERATIONS, "inference") | {
     "/audit/v1/changes": "auditor",
     "/audit/v1/keys": "auditor",
     "/audit/v1/verify": "auditor",
+    "/finance/v1/summary": "finance",
+    "/finance/v1/rows": "finance",
+    "/finance/v1/exports/{form}": "finance",
+    "/finance/v1/exports/{form}/manifest": "finance",
+    "/finance/v1/hours": "finance",
+    "/finance/v1/months": "finance",
+    "/finance/v1/prices": "finance",
+    "/finance/v1/waterfall": "finance",
+    "/finance/v1/report": "finance",
 }
 """Whose key opens each route. A route that is not here has no declared access."""
 POSTED = {*OPERATIONS, "/v1/responses/{response_id}/cancel"}
@@ -59,7 +69,8 @@ def route_table() -> set[str]:
     main, ops = app.App(), app.App()
     app._open_faces(config, absent, absent, lambda: None, tuple, main, ops)
     audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=absent)
-    routes = [*main.router.routes, *ops.router.routes, *audit.routes()]
+    finance = FinanceApi(config=config, keys=Keys(config.tenants), recorder=absent)
+    routes = [*main.router.routes, *ops.router.routes, *audit.routes(), *finance.routes()]
     return {cast(Any, route).path.replace(":path}", "}") for route in routes} | OPERATIONS.keys()
 
 
@@ -101,7 +112,7 @@ def ask(
 
 def shown(path: str) -> str:
     """The route with something in its places."""
-    named = {"{model}": "m1", "{response_id}": "resp_1", "{call_id}": "waaaaaaaaaaaaaaaa-1"}
+    named = {"{model}": "m1", "{response_id}": "resp_1", "{call_id}": "waaaaaaaaaaaaaaaa-1", "{form}": "csv"}
     for place, name in named.items():
         path = path.replace(place, name)
     return path
@@ -168,4 +179,4 @@ def test_br_115_the_port_for_operations_opens_metrics_and_nothing_else(front: Ga
         if path == "/metrics" or scope is OPEN:
             assert status == 200
         else:
-            assert status == (401 if scope == "auditor" else 404), path
+            assert status == (401 if scope in ("auditor", "finance") else 404), path

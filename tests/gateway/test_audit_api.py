@@ -9,12 +9,15 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway import audit_reader, errors
-from gateway.audit_api import WAITING_MAX, AuditApi
-from gateway.audit_questions import Answer, Keys, Question
+from gateway import errors
+from gateway.answers import Answer
+from gateway.audit_api import AuditApi
+from gateway.audit_questions import Keys, Question
 from gateway.auth import Keys as ApiKeys
 from gateway.auth import hash_of
 from gateway.config import Config
+from gateway.faces import WAITING_MAX
+from gateway.reader import ReadError
 from metering.record import Event
 
 KEY = "wb-auditor"
@@ -103,7 +106,7 @@ def test_what_cannot_be_recorded_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("answer", "status", "code"),
     [
-        (audit_reader.ReadError("late"), 500, "internal_error"),
+        (ReadError("late"), 500, "internal_error"),
         (OSError("no process"), 500, "internal_error"),
         (Answer(status=404, message="it is not here"), 404, None),
         (Answer(status=503, message="cannot be asked"), 503, "gateway_unreachable"),
@@ -150,7 +153,7 @@ def test_a_refused_key_is_told_at_the_next_round() -> None:
             with pytest.raises(errors.UnknownKey):
                 await look(api, key="wb-wrong")
         assert recorder.lines == []
-        api.tell_refused()
+        api.face.tell_refused()
         return recorder
 
     (told,) = asyncio.run(refused()).lines

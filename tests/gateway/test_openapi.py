@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway import errors, heads, openapi, openapi_words
 from gateway.errors import (
+    ArchiveUnreadable,
     BackendsBusy,
     GatewayError,
     GatewayUnreachable,
@@ -33,7 +34,7 @@ DOCUMENT = openapi.document("1.2.3", ["m1"])
 
 
 NOT_OF_A_PATH = {405, 431}  # another method is none of the path's, another head is found before it
-NOT_OF_AN_OPERATION = (GatewayError, OriginNotAllowed, GatewayUnreachable)
+NOT_OF_AN_OPERATION = (GatewayError, OriginNotAllowed, GatewayUnreachable, ArchiveUnreadable)
 FAMILY = [
     error for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, GatewayError) and error not in NOT_OF_AN_OPERATION

@@ -298,21 +298,21 @@ def digest_without_the_end() -> None:
 
 
 def look_not_told() -> None:
-    """What is read of the audit face is told after its answer has left, or not at all."""
-    from gateway.audit_api import AuditApi
+    """What is read of a face is told after its answer has left, or not at all."""
+    from gateway.faces import Face
 
     async def told(*_: object) -> None:
         return
 
-    AuditApi._told = told
+    Face.look_told = told
 
 
 def scope_not_checked() -> None:
-    """Any key opens the audit face."""
-    from gateway.audit_api import AuditApi
+    """Any key opens the faces that need a scope."""
+    from gateway.faces import Face
     from gateway.openai_api import credentials
 
-    AuditApi._auditor = lambda api, request: api._keys.principal(*credentials(request))
+    Face.principal = lambda face, request: face._keys.principal(*credentials(request))
 
 
 def refusals_forgotten() -> None:
