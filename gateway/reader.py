@@ -7,7 +7,7 @@ It ends itself after its time, whoever may still wait for it, and is told to end
 import asyncio
 import asyncio.subprocess
 import contextlib
-import os
+import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
@@ -105,24 +105,22 @@ async def read(reader: Reader, task: bytes) -> Answer:
 async def _process(
     reader: Reader,
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """The process, and what it says. By a pipe of our own: asyncio's stays open until all of it was read."""
-    mine, its = os.pipe()
-    with os.fdopen(mine, "rb", buffering=0) as pipe:
-        try:
+    """The process, and what it says. By a socket of our own: asyncio's pipe stays open until all of it was read."""
+    mine, its = socket.socketpair()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mine)
+        with its:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", reader.module, str(reader.read_s),
-                stdin=asyncio.subprocess.PIPE, stdout=its, env=environment(),
+                stdin=asyncio.subprocess.PIPE, stdout=its.fileno(), env=environment(),
             )  # fmt: skip
-        finally:
-            os.close(its)
+        stack.callback(_end, process)
+        stream, writer = await asyncio.open_connection(sock=mine, limit=_BUFFER_BYTES)
+        stack.pop_all()  # the socket is the connection's now, and must not be closed twice
         try:
-            stream = asyncio.StreamReader(limit=_BUFFER_BYTES)
-            transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(stream), pipe
-            )
-            with contextlib.closing(transport):
-                yield process, stream
+            yield process, stream
         finally:
+            writer.close()
             _end(process)
 
 

@@ -35,7 +35,7 @@ def run(what: str, answer: Callable[[bytes], Answer | Download]) -> int:
         for frame in frames(found):
             has_begun = True
             _write(frame)
-    except BrokenPipeError:
+    except ConnectionError:  # nobody waits for it any more
         return EXIT_UNWANTED
     except (ConfigErrors, ArchiveError, CloseFileError, OSError) as error:
         if has_begun:
