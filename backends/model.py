@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
-from metering.price_book import PurchaseOption
-from metering.schedule import ALWAYS
+from metering.cost.price_book import PurchaseOption
+from metering.cost.schedule import ALWAYS
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}\Z"
 """Names of tenants, projects, backends and model ids: they stand in hash tags, labels, paths."""

@@ -4,12 +4,12 @@ import asyncio
 import pathlib
 import urllib.parse
 
-from metering import verify
-from metering.anchors import ANCHORS
-from metering.objects import ArchiveError, open_objects
-from metering.store import Store, StoreUnavailable
-from metering.verdict import Anchor
-from metering.verify import VerifyError
+from metering.archive.objects import ArchiveError, open_objects
+from metering.audit import verify
+from metering.audit.anchors import ANCHORS
+from metering.audit.verdict import Anchor
+from metering.audit.verify import VerifyError
+from metering.ledger.store import Store, StoreUnavailable
 
 _STORES = ("redis", "rediss", "unix")
 _ARCHIVES = ("s3", "file")

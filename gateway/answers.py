@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from metering.events import Exported
+from metering.journal.events import Exported
 
 LENGTH_BYTES = 4
 ANSWER_BYTES_MAX = 64 * 1024 * 1024

@@ -42,9 +42,9 @@ from gateway.registrations import Registrations
 from gateway.relay import Services
 from gateway.standing import Standing
 from gateway.targets import ServedModel, Targets, Tier
-from metering.digests import TenantKeys
+from metering.journal.digests import TenantKeys
+from metering.journal.refusals import Refusals
 from metering.logs import log
-from metering.refusals import Refusals
 from metering.units import NS_PER_MS, NS_PER_S
 
 FIRST_PROBES_S = 1.0

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import msgspec
 
 from gateway.config import Journal
-from metering import audit
-from metering import prove as proving
-from metering.archive import JOURNAL, Archive
-from metering.audit import Found, NotFound
-from metering.journal import WRITER_PATTERN, directories
-from metering.objects import ArchiveError, LocalObjects, Objects, open_objects
-from metering.proof import Proof
-from metering.readable import Readable
-from metering.recall import recall
-from metering.trust import Trust
+from metering.archive.archive import JOURNAL, Archive
+from metering.archive.objects import ArchiveError, LocalObjects, Objects, open_objects
+from metering.archive.recall import recall
+from metering.audit import audit
+from metering.audit import prove as proving
+from metering.audit.audit import Found, NotFound
+from metering.audit.proof import Proof
+from metering.audit.trust import Trust
+from metering.journal.journal import WRITER_PATTERN, directories
+from metering.journal.readable import Readable
 
 
 def archive_of(journal: Journal) -> Archive | None:

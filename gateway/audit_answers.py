@@ -19,9 +19,9 @@ from gateway.audit_questions import (
     Verification,
 )
 from gateway.config import Config
-from metering import audit, changes, latest_notes, prove, verify
-from metering.changes import Change, Place
-from metering.journal import Directory
+from metering.audit import audit, changes, latest_notes, prove, verify
+from metering.audit.changes import Change, Place
+from metering.journal.journal import Directory
 from metering.record import Admitted
 
 KEYS_FILE = pathlib.Path("keys") / "keys.json"

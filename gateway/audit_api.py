@@ -15,8 +15,8 @@ from gateway.config import Config
 from gateway.faces import Ask, Face, Line
 from gateway.queries import Query
 from gateway.reader import ReadError
-from metering.recorder import Recorder
-from metering.unwritten import Unwritable
+from metering.journal.recorder import Recorder
+from metering.journal.unwritten import Unwritable
 
 PREFIX = "/audit/v1"
 

@@ -25,8 +25,8 @@ from gateway.commands import (
     write,
 )
 from gateway.config_load import Place
-from metering.chain import Broken
-from metering.digests import DigestKey
+from metering.journal.chain import Broken
+from metering.journal.digests import DigestKey
 
 LAST = 10
 FOLLOW_S = 0.2
@@ -115,9 +115,9 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def show(args: argparse.Namespace) -> int:
     """Show a call's record: who, what, on which hardware, what it cost and why, and where it is written."""
     from gateway import archives
-    from metering import audit
-    from metering.audit_page import page
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
+    from metering.audit import audit
+    from metering.audit.audit_page import page
 
     where = commands.place(args)
     if where.journal.archive is None:
@@ -140,8 +140,8 @@ def show(args: argparse.Namespace) -> int:
 
 def tail(args: argparse.Namespace) -> int:
     """Print the lines of all writers, one a line, as they come."""
+    from metering.journal.tail import Tail, Told, Wanted, text
     from metering.record import KINDS
-    from metering.tail import Tail, Told, Wanted, text
 
     def write_all(lines: Iterable[Told]) -> None:
         for told in lines:
@@ -166,10 +166,10 @@ def tail(args: argparse.Namespace) -> int:
 def prove(args: argparse.Namespace) -> int:
     """Prove a call: its lines, and what shows that they are in the journal that was signed, as JSON."""
     from gateway import archives
-    from metering import verify
-    from metering.audit import NotFound
-    from metering.objects import ArchiveError
-    from metering.prove import NotProven
+    from metering.archive.objects import ArchiveError
+    from metering.audit import verify
+    from metering.audit.audit import NotFound
+    from metering.audit.prove import NotProven
 
     where = commands.place(args)
     if where.journal.archive is None:
@@ -188,10 +188,10 @@ def prove(args: argparse.Namespace) -> int:
 def export(args: argparse.Namespace) -> int:
     """Write the lines of a period, of one tenant or of all, with their places, and a manifest beside them."""
     from gateway import line_export_command
-    from metering import verify
-    from metering.export import parse_period
-    from metering.line_export import Wanted
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
+    from metering.audit import verify
+    from metering.audit.line_export import Wanted
+    from metering.export.export import parse_period
 
     root, where = commands.journal_root(args), commands.place(args)
     try:
@@ -214,8 +214,9 @@ def export(args: argparse.Namespace) -> int:
 def pack(args: argparse.Namespace) -> int:
     """Pack a month for an auditor: inventory, verification, keys, checkpoints, events and ledger, signed."""
     from gateway import anchored, pack_command
-    from metering import close_manifest, verify
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
+    from metering.audit import verify
+    from metering.cost import close_manifest
 
     commands.journal_root(args)
     where = commands.place(args)
@@ -238,12 +239,12 @@ def verify(args: argparse.Namespace) -> int:
     """Verify journals: that no line was changed, dropped, added or moved since it was signed. Exit: 0 whole,
     1 tampered, 4 incomplete."""
     from gateway import anchored
-    from metering import verify
-    from metering.archive import Archive
-    from metering.audit import as_json
-    from metering.findings import Verdict
-    from metering.objects import ArchiveError, open_objects
-    from metering.verify_page import page
+    from metering.archive.archive import Archive
+    from metering.archive.objects import ArchiveError, open_objects
+    from metering.audit import verify
+    from metering.audit.audit import as_json
+    from metering.audit.findings import Verdict
+    from metering.audit.verify_page import page
 
     if not args.paths and not args.archive:
         raise CommandError("there is nothing to verify: name a DIR, or an --archive", EXIT_USAGE)
@@ -274,7 +275,7 @@ def digest(args: argparse.Namespace) -> int:
 
 def forget(args: argparse.Namespace) -> int:
     """Delete a tenant's key of digests: those in its records then say nothing to anybody, for ever."""
-    from metering import digests, event_journal, events
+    from metering.journal import digests, event_journal, events
 
     where = commands.place(args)
     key = _tenant_key(where, args.tenant)
@@ -289,7 +290,7 @@ def forget(args: argparse.Namespace) -> int:
 
 def _tenant_key(where: Place, tenant: str) -> DigestKey:
     """Raises CommandError: there is none."""
-    from metering import digests
+    from metering.journal import digests
 
     commands.check_tenant(tenant)
     key = digests.load(pathlib.Path(where.state_dir), tenant)

@@ -26,21 +26,22 @@ from gateway import registrations
 from gateway.attempt_log import AttemptLog
 from gateway.config import Config
 from gateway.config_last import Changes, ConfigLast
-from metering import endnotes, events
-from metering import journal as journals
-from metering.anchors import Anchors, log_checkpoint
-from metering.families import Bound
-from metering.journal import Journal
-from metering.keys import Keys
-from metering.keywatch import KeyWatch
+from metering.audit import endnotes
+from metering.audit.anchors import Anchors, log_checkpoint
+from metering.audit.keys import Keys
+from metering.audit.keywatch import KeyWatch
+from metering.audit.notary import Notary, Signed
+from metering.journal import events
+from metering.journal import journal as journals
+from metering.journal.journal import Journal
+from metering.journal.mirror import LOCK, Mirror
+from metering.journal.recorder import Recorder
+from metering.journal.unwritten import Shown, Unwritable
+from metering.ledger.shipper import Shipper
+from metering.ledger.store import Store
 from metering.logs import log
-from metering.mirror import LOCK, Mirror
-from metering.notary import Notary, Signed
-from metering.pages import Page
-from metering.recorder import Recorder
-from metering.shipper import Shipper
-from metering.store import Store
-from metering.unwritten import Shown, Unwritable
+from metering.pages.families import Bound
+from metering.pages.pages import Page
 
 PAGES = "pages"
 

@@ -5,7 +5,7 @@
 In a thread of the supervisor, never on a worker's loop. It goes round each 30 s, at once when it is
 poked (a worker died, or saw a mark fall behind), when it has a new connection to the store, which
 may be another store, or one that lost its last seconds, and when the store has begun a new epoch.
-It registers the writers of this gateway, and says which tenants are ready (metering/upkeep.py).
+It registers the writers of this gateway, and says which tenants are ready (metering/ledger/upkeep.py).
 """
 
 import asyncio
@@ -16,21 +16,22 @@ import threading
 import time
 from collections.abc import Collection
 
-from metering import gone, journal
-from metering.anchors import StoredAnchors, log_checkpoint
-from metering.archive import Archive
-from metering.believed import BelievedClock
-from metering.chain import Broken
-from metering.endnotes import Ends
-from metering.keys import Keys, KeysError
-from metering.ledger import hour_text
+from metering.archive.archive import Archive
+from metering.archive.objects import ArchiveError
+from metering.archive.retention import NS_PER_DAY
+from metering.audit.anchors import StoredAnchors, log_checkpoint
+from metering.audit.endnotes import Ends
+from metering.audit.keys import Keys, KeysError
+from metering.audit.notary import SigningKey
+from metering.journal import journal
+from metering.journal.chain import Broken
+from metering.ledger.believed import BelievedClock
+from metering.ledger.ledger import hour_text
+from metering.ledger.store import Store, StoreUnavailable
+from metering.ledger.upkeep import Upkeep
 from metering.logs import log
-from metering.notary import SigningKey
-from metering.objects import ArchiveError
-from metering.retention import NS_PER_DAY
-from metering.store import Store, StoreUnavailable
+from metering.pages import gone
 from metering.units import NS_PER_HOUR
-from metering.upkeep import Upkeep
 
 ROUND_S = 30.0
 PING_S = 1.0

@@ -28,8 +28,8 @@ from gateway.duties import Clerk, Duty, Task
 from gateway.keeping import Keeping
 from gateway.key_duty import KeyDuty
 from gateway.verify_duty import VerifyDuty
-from metering import board
-from metering.board import FAILING, Gauge
+from metering.pages import board
+from metering.pages.board import FAILING, Gauge
 
 ROUND_S = 5.0
 NICENESS = 10
@@ -52,7 +52,7 @@ def duties(config: Config) -> list[Duty]:
 
 
 def show_failures(pages: pathlib.Path, failures: Mapping[str, int]) -> None:
-    """Show how many tasks of each duty fail (metering/board.py). Raises OSError."""
+    """Show how many tasks of each duty fail (metering/pages/board.py). Raises OSError."""
     gauges = [Gauge(name=FAILING, labels=(duty,), value=count) for duty, count in failures.items()]
     board.show(pages, "duties", gauges)
 

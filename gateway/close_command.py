@@ -51,13 +51,14 @@ def close(args: argparse.Namespace) -> int:
 def _close_hours(args: argparse.Namespace) -> int:
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
     from gateway import close_runs, close_table
-    from metering import event_journal, events, export
-    from metering.close_files import CloseFileError
-    from metering.close_manifest import hour_text
-    from metering.closes import Outdone
-    from metering.closing import Told
-    from metering.facts import FactsError
-    from metering.objects import ArchiveError
+    from metering.archive.facts import FactsError
+    from metering.archive.objects import ArchiveError
+    from metering.cost.close_files import CloseFileError
+    from metering.cost.close_manifest import hour_text
+    from metering.cost.closes import Outdone
+    from metering.cost.closing import Told
+    from metering.export import export
+    from metering.journal import event_journal, events
 
     if (args.start is None) != (args.end is None):
         raise CommandError("--from and --to go together", EXIT_USAGE)
@@ -88,10 +89,11 @@ def _close_hours(args: argparse.Namespace) -> int:
 
 def _close_month(where: Place, month: str, *, without_bill: bool) -> int:
     from gateway import close_runs
-    from metering import close_months, event_journal, events
-    from metering.close_manifest import MonthState
-    from metering.closes import Outdone
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
+    from metering.cost import close_months
+    from metering.cost.close_manifest import MonthState
+    from metering.cost.closes import Outdone
+    from metering.journal import event_journal, events
 
     where = _with_journals(where)
     closes = close_runs.closes_of(where)

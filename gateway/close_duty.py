@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.config import Config, to_json
 from gateway.workplaces import environment
-from metering.embedded import end_with_parent
+from metering.ledger.embedded import end_with_parent
 from metering.logs import log
 from metering.units import NS_PER_HOUR, NS_PER_S
 

@@ -17,21 +17,21 @@ from gateway import config_load, price_books, pricing_config, shared_costs_confi
 from gateway.archives import archive_of, objects_of
 from gateway.config import Config
 from gateway.config_load import Place
-from metering import close_sources, shared_costs
-from metering.allocation import Method, Sharing
-from metering.close_hour import Price, Terms
-from metering.close_manifest import Manifest, Reason, month_hours, month_of
-from metering.close_sources import Sources
-from metering.closes import Closes
-from metering.closing import Closing, Rules, Told
-from metering.embedded import running_url
-from metering.hours import PaidHour
-from metering.journal import LOCK, lock_if_free
-from metering.price_book import PriceBook
+from metering.cost import close_sources, shared_costs
+from metering.cost.allocation import Method, Sharing
+from metering.cost.close_hour import Price, Terms
+from metering.cost.close_manifest import Manifest, Reason, month_hours, month_of
+from metering.cost.close_sources import Sources
+from metering.cost.closes import Closes
+from metering.cost.closing import Closing, Rules, Told
+from metering.cost.hours import PaidHour
+from metering.cost.price_book import PriceBook
+from metering.cost.work_units import WorkUnits
+from metering.journal.journal import LOCK, lock_if_free
+from metering.ledger.embedded import running_url
+from metering.ledger.store import Store, StoreUnavailable
 from metering.record import Host
-from metering.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR, NS_PER_S
-from metering.work_units import WorkUnits
 
 RECHECK_HOURS = 45 * 24
 """How far back a run looks for closed hours of which more is known by now."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from metering.close_manifest import Manifest, Ratios, Reason, hour_text
-from metering.close_row import RowKind
+from metering.cost.close_manifest import Manifest, Ratios, Reason, hour_text
+from metering.cost.close_row import RowKind
 from metering.units import PICO_USD_PER_USD, usd_to
 
 _REST = (RowKind.OVERHEAD, RowKind.HEADROOM, RowKind.IDLE, RowKind.STARTUP, RowKind.STRANDED)

@@ -15,20 +15,21 @@ from gateway.archives import objects_of
 from gateway.commands import EXIT_USAGE, CommandError
 from gateway.config_load import Place
 from gateway.export_places import ExportPlace, place_of
-from metering import event_journal, events, export_manifest, export_parquet, selection, zones
-from metering.close_files import CloseFileError
-from metering.closes import Closes
-from metering.events import Happening
-from metering.export_manifest import ExportManifest, Made
-from metering.export_parquet import ParquetError
-from metering.exports import Format, Options, Stream
-from metering.focus import table
-from metering.focus.chargeback import Charged, cards_in_force
-from metering.focus.columns import Version
-from metering.focus.table import moment
-from metering.objects import ArchiveError
+from metering.archive.objects import ArchiveError
+from metering.cost.close_files import CloseFileError
+from metering.cost.closes import Closes
+from metering.export import export_manifest, export_parquet, selection, zones
+from metering.export.export_manifest import ExportManifest, Made
+from metering.export.export_parquet import ParquetError
+from metering.export.exports import Format, Options, Stream
+from metering.export.focus import table
+from metering.export.focus.chargeback import Charged, cards_in_force
+from metering.export.focus.columns import Version
+from metering.export.focus.table import moment
+from metering.export.selection import Selection
+from metering.journal import event_journal, events
+from metering.journal.events import Happening
 from metering.periods import instant_text
-from metering.selection import Selection
 
 FOCUS = (Format.FOCUS_SPLIT, Format.FOCUS_CHARGEBACK)
 _SUFFIX = {Format.JSON: ".jsonl", Format.PARQUET: ""}

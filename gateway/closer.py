@@ -16,15 +16,16 @@ from gateway import config as cfg
 from gateway.close_duty import WAITS
 from gateway.close_runs import Found
 from gateway.config import Config
-from metering import board, event_journal, events
-from metering.board import CLOSE_BEHIND, CLOSE_TIMESTAMP, Gauge
-from metering.close_files import CloseFileError
-from metering.close_manifest import hour_text
-from metering.closing import Told
-from metering.facts import FactsError
-from metering.keys import Keys
+from metering.archive.facts import FactsError
+from metering.archive.objects import ArchiveError
+from metering.audit.keys import Keys
+from metering.cost.close_files import CloseFileError
+from metering.cost.close_manifest import hour_text
+from metering.cost.closing import Told
+from metering.journal import event_journal, events
 from metering.logs import log
-from metering.objects import ArchiveError
+from metering.pages import board
+from metering.pages.board import CLOSE_BEHIND, CLOSE_TIMESTAMP, Gauge
 from metering.units import NS_PER_S
 
 MADE_BY = "closer"

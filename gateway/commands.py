@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from backends.model import NAME_PATTERN
 from gateway import config_load, outfile
 from gateway.config_load import DEFAULT_FILE, Flags, Place
-from metering.chain import Broken
-from metering.events import Happening
-from metering.notary import SigningKey
+from metering.audit.notary import SigningKey
+from metering.journal.chain import Broken
+from metering.journal.events import Happening
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -82,7 +82,7 @@ def tell(where: Place, command: str, *happenings: Happening) -> None:
 
     where: as `place` gives it; command: as the user calls it.
     """
-    from metering import event_journal
+    from metering.journal import event_journal
 
     key = signing_key(where, command)
     try:
@@ -93,7 +93,7 @@ def tell(where: Place, command: str, *happenings: Happening) -> None:
 
 def signing_key(where: Place, command: str) -> SigningKey:
     """The key that a command signs with; a first one is made, and told. As for `tell`."""
-    from metering import event_journal
+    from metering.journal import event_journal
 
     keys = where.keys
     telling = event_journal.telling(where.journals, command, event_journal.user(), keys)

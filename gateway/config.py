@@ -11,8 +11,8 @@ import msgspec
 
 from backends.model import Backend, Count, Hardware, Name, Path, Section, Text
 from backends.sse import EVENT_BYTES_MAX
-from metering.price_book import ON_DEMAND, PurchaseOption
-from metering.work_units import DEFAULT_CACHED_PROMPT, DEFAULT_COMPLETION, DEFAULT_PROMPT
+from metering.cost.price_book import ON_DEMAND, PurchaseOption
+from metering.cost.work_units import DEFAULT_CACHED_PROMPT, DEFAULT_COMPLETION, DEFAULT_PROMPT
 
 SECONDS_MAX = 7 * 86_400
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
@@ -68,7 +68,7 @@ class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Allocation(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How hours are closed (metering/allocation.py). late_minutes: for how long an hour waits for journals."""
+    """How hours are closed (metering/cost/allocation.py). late_minutes: for how long an hour waits for journals."""
 
     method: Literal["slot-time", "capacity", "busy-time"] = "slot-time"
     sharing: Literal["none", "weighted", "even"] = "none"

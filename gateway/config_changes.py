@@ -11,9 +11,9 @@ import msgspec
 
 from gateway import config as cfg
 from gateway.config import Config
-from metering import events
-from metering.events import Happening
-from metering.price_book import ON_DEMAND, Priceable
+from metering.cost.price_book import ON_DEMAND, Priceable
+from metering.journal import events
+from metering.journal.events import Happening
 
 Tree = dict[str, Any]
 Entry = dict[str, Any]

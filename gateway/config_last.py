@@ -9,7 +9,7 @@ import msgspec
 from gateway import config_changes, registrations
 from gateway.config import Config
 from metering import files
-from metering.events import Happening
+from metering.journal.events import Happening
 from metering.logs import log
 from metering.record import Registration
 

@@ -31,12 +31,12 @@ from gateway.config import (
 from gateway.config_shape import Shape, did_you_mean
 from gateway.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
 from gateway.pricing_config import Tables
-from metering.objects import ArchiveError, LocalObjects
-from metering.price_book import InstancePrice
-from metering.price_versions import PriceVersions
+from metering.archive.objects import ArchiveError, LocalObjects
+from metering.cost.price_book import InstancePrice
+from metering.cost.price_versions import PriceVersions
 
 if TYPE_CHECKING:
-    from metering.keys import Keys
+    from metering.audit.keys import Keys
 
 DEFAULT_FILE = "weighbridge.yaml"
 PREFIX = "WEIGHBRIDGE_"
@@ -88,7 +88,7 @@ class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def keys(self) -> "Keys":
         """The keys that sign the journals."""
-        from metering.keys import Keys  # what it needs takes as long to import as all else
+        from metering.audit.keys import Keys  # what it needs takes as long to import as all else
 
         return Keys(self.state_dir, self.journal.signing_key_file)
 

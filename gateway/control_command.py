@@ -11,10 +11,10 @@ import msgspec
 from gateway import config_load
 from gateway.commands import EXIT_FAILED, EXIT_OK, CommandError, add, add_place, place
 from gateway.config_load import Place
-from metering import ledger
-from metering.control import Difference
-from metering.embedded import running_url
-from metering.ledger import Account
+from metering.ledger import ledger
+from metering.ledger.control import Difference
+from metering.ledger.embedded import running_url
+from metering.ledger.ledger import Account
 
 COLUMNS = (
     "pair",
@@ -51,9 +51,9 @@ def control(args: argparse.Namespace) -> int:
 def compare(where: Place) -> list[Difference]:
     """All differences now. Changes nothing. Raises CommandError: it cannot be compared; OSError, ConfigErrors."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
-    from metering.objects import ArchiveError
-    from metering.pages import PageError
-    from metering.store import StoreUnavailable
+    from metering.archive.objects import ArchiveError
+    from metering.ledger.store import StoreUnavailable
+    from metering.pages.pages import PageError
 
     state_dir = pathlib.Path(where.state_dir)
     journals = state_dir / "journal"
@@ -74,8 +74,8 @@ def compare(where: Place) -> list[Difference]:
 
 async def _look(where: Place, url: str) -> list[Difference]:
     from gateway.archives import archive_of
-    from metering.controller import Controller
-    from metering.store import Store
+    from metering.ledger.controller import Controller
+    from metering.ledger.store import Store
 
     async with Store(url) as store:
         controller = Controller(pathlib.Path(where.state_dir), archive=archive_of(where.journal), keep=False)

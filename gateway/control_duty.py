@@ -1,4 +1,4 @@
-"""The clerk's control: compare, look for tokens that passed by, and show both (metering/board.py)."""
+"""The clerk's control: compare, look for tokens that passed by, and show both (metering/pages/board.py)."""
 
 import asyncio
 import pathlib
@@ -15,14 +15,16 @@ from backends.upstream import Upstream
 from gateway.archives import archive_of
 from gateway.config import Config
 from gateway.config_load import backend_keys
-from metering import board, control, files
-from metering.board import Gauge
-from metering.bypass import Bypass
-from metering.control import Difference
-from metering.control_kept import DIRECTORY
-from metering.controller import Controller
-from metering.metered_elsewhere import Elsewhere, Statement, address_of
-from metering.store import Store
+from metering import files
+from metering.ledger import control
+from metering.ledger.bypass import Bypass
+from metering.ledger.control import Difference
+from metering.ledger.control_kept import DIRECTORY
+from metering.ledger.controller import Controller
+from metering.ledger.metered_elsewhere import Elsewhere, Statement, address_of
+from metering.ledger.store import Store
+from metering.pages import board
+from metering.pages.board import Gauge
 from metering.units import NS_PER_HOUR, NS_PER_S
 
 LOOK_S = 60.0

@@ -31,8 +31,8 @@ from gateway.demo_tour import Client, TourError
 from gateway.keys import KEY_FILE, kept_key
 from gateway.sockets import Address, Port
 from gateway.supervisor import EXIT_FAILED, EXIT_TAKEN, StartError
-from metering import embedded
-from metering.store import StoreUnavailable
+from metering.ledger import embedded
+from metering.ledger.store import StoreUnavailable
 
 CONFIG_FILE = "demo.yaml"
 SIMULATORS_LOG = "simulators.log"

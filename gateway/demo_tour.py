@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 
 from gateway.demo_fleet import MODEL
 from gateway.sockets import Address
-from metering import audit, audit_page, export, journal
-from metering.export import Row
-from metering.journal import Directory
-from metering.ledger import UNITS
+from metering.audit import audit, audit_page
+from metering.export import export
+from metering.export.export import Row
+from metering.journal import journal
+from metering.journal.journal import Directory
+from metering.ledger.ledger import UNITS
+from metering.ledger.store import Store
 from metering.record import CallRecord
-from metering.store import Store
 from metering.units import NS_PER_HOUR, usd_text
 
 READY_S = 30.0

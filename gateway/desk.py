@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gateway.restarts import Restarts
 from gateway.workplaces import environment
-from metering.embedded import end_with_parent
+from metering.ledger.embedded import end_with_parent
 from metering.logs import log
 
 CLERK = (sys.executable, "-P", "-m", "gateway.clerk")

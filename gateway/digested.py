@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.call import Call
 from gateway.relay import Client, NewRelay, Relay, Request, Services
-from metering.digests import DigestKey, Running, TenantKeys, shown
+from metering.journal.digests import DigestKey, Running, TenantKeys, shown
 from metering.record import CallRecord, Line
 
 

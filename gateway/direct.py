@@ -26,7 +26,7 @@ from gateway.errors import GatewayError
 from gateway.openai_api import OpenAIApi, Visit
 from gateway.operations import OPERATIONS
 from gateway.relay import Relay
-from metering.families import Bound
+from metering.pages.families import Bound
 
 UVICORN = "0.54.0"
 """Whose inside this is written for; tests/gateway/test_direct.py fails when another one is installed."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.close_duty import CloseRunError
-from metering.believed import ClockDoubted
-from metering.facts import FactsError
+from metering.archive.facts import FactsError
+from metering.archive.objects import ArchiveError
+from metering.audit.verify import VerifyError
+from metering.journal.sealing import SealError
+from metering.ledger.believed import ClockDoubted
+from metering.ledger.store import StoreUnavailable
 from metering.logs import log
-from metering.objects import ArchiveError
-from metering.pages import PageError
-from metering.sealing import SealError
-from metering.store import StoreUnavailable
-from metering.verify import VerifyError
+from metering.pages.pages import PageError
 
 RETRY_S = 30.0
 """A task that failed is left alone for this long: what keeps failing must not take a core."""

@@ -18,14 +18,15 @@ from typing import NamedTuple
 from gateway import config_load, outfile
 from gateway.archives import all_journals
 from gateway.config_load import Place
-from metering import event_journal, events, export
-from metering.chain import Broken
-from metering.embedded import running_url
-from metering.events import Happening
-from metering.export import Row, export_csv
-from metering.export import parse_period as parse_period
-from metering.objects import ArchiveError
-from metering.store import Store, StoreUnavailable
+from metering.archive.objects import ArchiveError
+from metering.export import export
+from metering.export.export import Row, export_csv
+from metering.export.export import parse_period as parse_period
+from metering.journal import event_journal, events
+from metering.journal.chain import Broken
+from metering.journal.events import Happening
+from metering.ledger.embedded import running_url
+from metering.ledger.store import Store, StoreUnavailable
 
 
 class ExportError(Exception):

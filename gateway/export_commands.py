@@ -58,7 +58,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 def export(args: argparse.Namespace) -> int:
     """Write the figures of a period: the ledger's estimates as CSV, or closed hours as FOCUS, CSV, JSON or Parquet."""
-    from metering import zones
+    from metering.export import zones
 
     try:
         hours = zones.parse_period(args.start, args.end, zones.zone(args.tz))
@@ -119,8 +119,8 @@ def _ledger_file(out: str | None, start: str, end: str) -> pathlib.Path | None:
 
 def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
     from gateway import closed_export
-    from metering.exports import Format
-    from metering.focus.chargeback import Charged
+    from metering.export.exports import Format
+    from metering.export.focus.chargeback import Charged
 
     form = Format(args.format)
     try:

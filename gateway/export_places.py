@@ -17,8 +17,8 @@ from typing import Protocol
 from gateway import outfile
 from gateway.config import Journal
 from metering import files
-from metering.export_manifest import MANIFEST_SUFFIX
-from metering.objects import AlreadyThere, Objects, open_objects
+from metering.archive.objects import AlreadyThere, Objects, open_objects
+from metering.export.export_manifest import MANIFEST_SUFFIX
 
 STDOUT = "-"
 _S3 = "s3://"

@@ -24,11 +24,11 @@ from gateway.errors import GatewayError
 from gateway.openai_api import credentials
 from gateway.reader import ReadError
 from gateway.sign_ins import SignIns
-from metering import events
-from metering.events import Happening
+from metering.journal import events
+from metering.journal.events import Happening
+from metering.journal.recorder import Recorder
+from metering.journal.unwritten import Unwritable
 from metering.logs import log
-from metering.recorder import Recorder
-from metering.unwritten import Unwritable
 
 WAITING_MAX = 16
 """Questions of one worker that wait while others are answered."""

@@ -24,27 +24,19 @@ from gateway.finance_questions import (
     Summary,
     Waterfall,
 )
-from metering import (
-    allocated_rows,
-    audit,
-    export_manifest,
-    month_sums,
-    row_cursor,
-    row_pages,
-    selection,
-    summaries,
-    zones,
-)
-from metering.amounts import total
-from metering.close_manifest import Month, month_hours, month_of
-from metering.closes import Closes
-from metering.export_manifest import Made
-from metering.export_parts import Part
-from metering.exports import Format, Stream
-from metering.focus.table import moment
+from metering.audit import audit
+from metering.cost import month_sums, summaries
+from metering.cost.amounts import total
+from metering.cost.close_manifest import Month, month_hours, month_of
+from metering.cost.closes import Closes
+from metering.export import allocated_rows, export_manifest, row_cursor, row_pages, selection, zones
+from metering.export.export_manifest import Made
+from metering.export.export_parts import Part
+from metering.export.exports import Format, Stream
+from metering.export.focus.table import moment
+from metering.export.row_cursor import TooManyRevisions
+from metering.export.selection import Selection
 from metering.periods import instant_text, parse_instant
-from metering.row_cursor import TooManyRevisions
-from metering.selection import Selection
 from metering.units import NS_PER_HOUR
 
 HOURS_MAX = 366 * 24
@@ -143,7 +135,7 @@ def _hours(question: Hours, closes: Closes) -> Answer:
 
 
 def _hour(part: Part) -> Json:
-    """A manifest (metering/close_manifest.py); moments are text, and times too, as in the audit face."""
+    """A manifest (metering/cost/close_manifest.py); moments are text, and times too, as in the audit face."""
     one = part.manifest
     names = (
         "revision", "reason", "basis", "made_by", "method", "sharing", "prices", "weights", "instances", "pools",

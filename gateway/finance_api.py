@@ -17,9 +17,9 @@ from gateway.faces import Ask, Face, Line
 from gateway.finance_questions import Export, Question, Task
 from gateway.queries import Query
 from gateway.reader import Reader, ReadError
-from metering import events
-from metering.recorder import Recorder
-from metering.unwritten import Unwritable
+from metering.journal import events
+from metering.journal.recorder import Recorder
+from metering.journal.unwritten import Unwritable
 
 PREFIX = "/finance/v1"
 DOWNLOADS_AT_ONCE = 2

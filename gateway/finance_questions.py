@@ -12,8 +12,8 @@ from gateway import queries
 from gateway.config import Config
 from gateway.errors import InvalidRequest, NotFound
 from gateway.queries import Query
-from metering import row_cursor
-from metering.row_cursor import Cursor, NotACursor
+from metering.export import row_cursor
+from metering.export.row_cursor import Cursor, NotACursor
 
 ROWS_DEFAULT = 1_000
 ROWS_MAX = 5_000

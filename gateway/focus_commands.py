@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 
 from gateway.commands import EXIT_FAILED, EXIT_OK, CommandError, add, count
-from metering.focus.columns import Version
-from metering.focus.record import Finding, NumberedRow
+from metering.export.focus.columns import Version
+from metering.export.focus.record import Finding, NumberedRow
 
 SHOWN = 100
 
@@ -28,9 +28,9 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
 def check(args: argparse.Namespace) -> int:
     """Check a FOCUS file, CSV or Parquet, by every rule that its rows can break; name line, column, rule and value."""
-    from metering.focus import check as checking
-    from metering.focus import files
-    from metering.focus.file_rules import version_of
+    from metering.export.focus import check as checking
+    from metering.export.focus import files
+    from metering.export.focus.file_rules import version_of
 
     asked = None if args.focus_version is None else Version(args.focus_version)
     rules: collections.Counter[str] = collections.Counter()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from backends import identity
 from backends.catalog import Catalog
 from backends.model import Backend
-from metering import periods, schedule
-from metering.price_book import ON_DEMAND
+from metering import periods
+from metering.cost import schedule
+from metering.cost.price_book import ON_DEMAND
 
 Report = Callable[[str, str], None]
 """Names a mistake: path, message."""

@@ -16,24 +16,26 @@ from gateway.archives import archive_of, objects_of
 from gateway.config import Config
 from gateway.duties import Duty, Task
 from gateway.price_books import PriceCopies
-from metering import event_journal, events, facts, gone, retention, sealing
-from metering.anchors import ArchivedAnchors
-from metering.archive import Archiver
-from metering.believed import BelievedClock
-from metering.closes import Closes
-from metering.journal import Directory, directories, tree_bytes
-from metering.keys import Keys
+from metering.archive import facts, retention
+from metering.archive.archive import Archiver
+from metering.archive.objects import ArchiveError, ArchiveUnavailable
+from metering.archive.retention import NS_PER_DAY
+from metering.archive.trimming import Trimmer
+from metering.audit.anchors import ArchivedAnchors
+from metering.audit.keys import Keys
+from metering.cost.closes import Closes
+from metering.journal import event_journal, events, sealing
+from metering.journal.journal import Directory, directories, tree_bytes
+from metering.ledger.believed import BelievedClock
 from metering.logs import log
-from metering.objects import ArchiveError, ArchiveUnavailable
-from metering.retention import NS_PER_DAY
-from metering.trimming import Trimmer
+from metering.pages import gone
 from metering.units import NS_PER_HOUR
 
 RETENTION_S = 3_600.0
 """How often it is looked for journals that are too old."""
 CLOCK = "clock-clerk.json"
 COMMAND = "clerk"
-"""Whose events its journals hold (metering/event_journal.py)."""
+"""Whose events its journals hold (metering/journal/event_journal.py)."""
 
 logger = logging.getLogger("weighbridge.clerk")
 

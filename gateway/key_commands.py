@@ -15,8 +15,8 @@ from metering.periods import instant_text
 from metering.units import NS_PER_S
 
 if TYPE_CHECKING:  # cryptography is imported where it is needed: other commands start in half the time
-    from metering.keyring import Key, Keyring
-    from metering.keys import Tell
+    from metering.audit.keyring import Key, Keyring
+    from metering.audit.keys import Tell
 
 
 def add_to(audit: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,7 +65,7 @@ def end(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace) -> "Tell":
     """Tells of a change, durably, before it takes effect. Raises CommandError: it cannot be told."""
-    from metering import event_journal
+    from metering.journal import event_journal
 
     where = place(args)
     told = event_journal.telling(

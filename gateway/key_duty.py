@@ -1,7 +1,7 @@
 """The clerk's look at the key that signs: one that is gone, or can't be read, is told before anybody needs it.
 
 A worker keeps what it has read and signs on; one that is started meanwhile writes without checkpoints until there is
-a key again (metering/keywatch.py). A private half that we made and that is lost is replaced, as a start does.
+a key again (metering/audit/keywatch.py). A private half that we made and that is lost is replaced, as a start does.
 """
 
 import pathlib
@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 from gateway.config import Config
-from metering import event_journal
-from metering.keys import Keys, KeysError
+from metering.audit.keys import Keys, KeysError
+from metering.journal import event_journal
 
 COMMAND = "clerk"
 

@@ -23,16 +23,17 @@ from gateway.commands import (
     say,
     tell,
 )
-from metering import events, periods
-from metering.events import Happening
+from metering import periods
+from metering.journal import events
+from metering.journal.events import Happening
 
 if TYPE_CHECKING:
-    from metering.folder import Directory
-    from metering.journal import Directory as LocalDirectory
-    from metering.ledger_status import Status
-    from metering.readable import Readable
-    from metering.replay import Stopped
-    from metering.store import Store
+    from metering.journal.journal import Directory as LocalDirectory
+    from metering.journal.readable import Readable
+    from metering.journal.replay import Stopped
+    from metering.ledger.folder import Directory
+    from metering.ledger.ledger_status import Status
+    from metering.ledger.store import Store
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ def _add_store(command: argparse.ArgumentParser) -> None:
 
 def fold(args: argparse.Namespace) -> int:
     """Fold journals into the ledger: those of another host, or copies. A second time changes nothing."""
-    from metering import verify
+    from metering.audit import verify
 
     try:
         directories = verify.find(args.paths).directories
@@ -101,7 +102,7 @@ def _close_dead(
     directories: Sequence["LocalDirectory"], dead: frozenset[str]
 ) -> tuple[list["Directory"], bool]:
     """Complete journals, those among them that were said to be dead and are closed now; were there others?"""
-    from metering import journal
+    from metering.journal import journal
 
     complete: list[Directory] = []
     others = False
@@ -125,7 +126,7 @@ def _close_dead(
 
 async def _upkeep(store: "Store", directories: Sequence["Directory"], *, anew: bool = False) -> int:
     """Fold, state, and say what is left."""
-    from metering.upkeep import Upkeep
+    from metering.ledger.upkeep import Upkeep
 
     upkeep = Upkeep(store, tenants=(), host=socket.gethostname())
     done = False
@@ -161,7 +162,7 @@ def rebuild(args: argparse.Namespace) -> int:
         fronts = [await _fold_front(store, one, upto_seq) for one, upto_seq in live]
         return code if all(fronts) else EXIT_FAILED
 
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
 
     try:
         return _with_store(args, run)
@@ -171,15 +172,15 @@ def rebuild(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace, command: str, happening: Callable[[str], Happening]) -> None:
     """Have the journal tell of it first. Raises CommandError."""
-    from metering import event_journal
+    from metering.journal import event_journal
 
     tell(place(args), command, happening(event_journal.user()))
 
 
 async def _fold_front(store: "Store", directory: "Readable", upto_seq: int) -> bool:
     """Fold what the archive alone has of a journal that is still written; its writer does the rest. False: not all."""
-    from metering.folder import read_again
-    from metering.ledger import Refused
+    from metering.ledger.folder import read_again
+    from metering.ledger.ledger import Refused
 
     tenants = {record.tenant for record, seq, _ in directory.billed() if record.tenant and seq <= upto_seq}
     found = await store.marks({tenant: [directory.writer] for tenant in sorted(tenants)})
@@ -200,8 +201,8 @@ def _everything(args: argparse.Namespace) -> tuple[list["Directory"], list[tuple
     """All closed journals, of the state directory and of the archive; and those that are still written and were
     trimmed, with the seq up to which the archive alone has them. Raises CommandError."""
     from gateway.archives import archive_of
-    from metering.journal import directories
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
+    from metering.journal.journal import directories
 
     try:
         archive = archive_of(place(args).journal)
@@ -233,8 +234,8 @@ def _ask(question: str) -> None:
 def status(args: argparse.Namespace) -> int:
     """Show how the ledger stands: epoch, tenants, gateways, writers, what it lacks of the journals here. Status 1: not
     sound."""
-    from metering import ledger_status
-    from metering.journal import directories
+    from metering.journal.journal import directories
+    from metering.ledger import ledger_status
 
     where = place(args)
     unwritten = ledger_status.unwritten_of(pathlib.Path(where.state_dir) / "pages")
@@ -281,8 +282,8 @@ def as_text(found: "Status") -> str:
 
 def _with_store(args: argparse.Namespace, run: Callable[["Store"], Awaitable[T]]) -> T:
     """Run with the store that the flags, or the configuration, lead to. Raises CommandError."""
-    from metering.embedded import running_url
-    from metering.store import Store, StoreUnavailable
+    from metering.ledger.embedded import running_url
+    from metering.ledger.store import Store, StoreUnavailable
 
     where = place(args)
     if args.redis is not None and (wrong := config_check.wrong_redis_url(args.redis)):

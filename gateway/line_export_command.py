@@ -13,13 +13,14 @@ import msgspec
 from gateway import outfile
 from gateway.archives import all_journals
 from gateway.config_load import Place
-from metering import endnotes, event_journal, events
-from metering.archive import ArchivedDirectory
-from metering.chain import Broken
-from metering.events import Happening
-from metering.export import moment_text
-from metering.line_export import MANIFEST_SUFFIX, LineExport, Manifest, Wanted
-from metering.readable import Readable
+from metering.archive.archive import ArchivedDirectory
+from metering.audit import endnotes
+from metering.audit.line_export import MANIFEST_SUFFIX, LineExport, Manifest, Wanted
+from metering.export.export import moment_text
+from metering.journal import event_journal, events
+from metering.journal.chain import Broken
+from metering.journal.events import Happening
+from metering.journal.readable import Readable
 
 
 class Exported(NamedTuple):

@@ -35,8 +35,8 @@ from gateway.tally import facts_in_order
 from gateway.targets import ServedModel, Targets
 from gateway.wire import Ask, read_ask
 from metering import record
+from metering.journal.refusals import Refusal
 from metering.logs import log
-from metering.refusals import Refusal
 
 logger = logging.getLogger("weighbridge.api")
 

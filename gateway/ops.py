@@ -19,8 +19,8 @@ from gateway.auth import Keys
 from gateway.openai_api import credentials, json_response
 from gateway.relay import Services
 from gateway.targets import ServedModel
-from metering import metrics
-from metering.pages import PageError
+from metering.pages import metrics
+from metering.pages.pages import PageError
 
 
 class BackendStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`weighbridge audit pack`: a month for an auditor, in one signed tar (metering/pack.py)."""
+"""`weighbridge audit pack`: a month for an auditor, in one signed tar (metering/audit/pack.py)."""
 
 import hashlib
 import io
@@ -10,25 +10,17 @@ from typing import NamedTuple
 from gateway import outfile
 from gateway.archives import all_journals, archive_of, objects_of
 from gateway.config_load import Place
-from metering import (
-    audit,
-    close_manifest,
-    event_journal,
-    events,
-    export,
-    keys,
-    latest_notes,
-    pack,
-    verify,
-    verify_page,
-)
-from metering.chain import Broken
-from metering.closes import Closes
-from metering.events import Happening
-from metering.findings import Verdict
-from metering.journal import directories
-from metering.notary import SigningKey
-from metering.verdict import Anchor
+from metering.audit import audit, keys, latest_notes, pack, verify, verify_page
+from metering.audit.findings import Verdict
+from metering.audit.notary import SigningKey
+from metering.audit.verdict import Anchor
+from metering.cost import close_manifest
+from metering.cost.closes import Closes
+from metering.export import export
+from metering.journal import event_journal, events
+from metering.journal.chain import Broken
+from metering.journal.events import Happening
+from metering.journal.journal import directories
 
 
 class Packed(NamedTuple):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from gateway import pricing_config
 from gateway.config import Config, PriceEntry
 from gateway.config_load import price_tables
+from metering.archive.objects import ArchiveError, LocalObjects, Objects
+from metering.cost.price_book import PriceBook
+from metering.cost.price_versions import PREFIX, PriceVersions, bring_level
+from metering.cost.pricing import PriceList
 from metering.logs import log
-from metering.objects import ArchiveError, LocalObjects, Objects
-from metering.price_book import PriceBook
-from metering.price_versions import PREFIX, PriceVersions, bring_level
-from metering.pricing import PriceList
 
 LEVEL_S = 30.0
 """How often it is looked for imports of other hosts."""

@@ -19,13 +19,14 @@ from gateway import price_books, price_figures
 from gateway.archives import archive_of, objects_of
 from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, place, say, tell
 from gateway.config_load import Place, catalog_of
-from metering import aws_prices, event_journal, events, price_import, price_table
-from metering.aws_prices import Lease, LeaseLength, OfferingClass, Payment
-from metering.objects import AlreadyThere, ArchiveError
+from metering.archive.objects import AlreadyThere, ArchiveError
+from metering.cost import aws_prices, price_import, price_table
+from metering.cost.aws_prices import Lease, LeaseLength, OfferingClass, Payment
+from metering.cost.price_book import InstancePrice, Origin, PriceBook
+from metering.cost.price_import import Accepted, ImportRefused, Offer
+from metering.cost.price_versions import PriceVersion, PriceVersions, bring_level
+from metering.journal import event_journal, events
 from metering.periods import instant_text, parse_instant
-from metering.price_book import InstancePrice, Origin, PriceBook
-from metering.price_import import Accepted, ImportRefused, Offer
-from metering.price_versions import PriceVersion, PriceVersions, bring_level
 
 _LEASES = {
     f"{length},{offering_class},{payment.lower().replace(' ', '-')}": Lease(length, offering_class, payment)

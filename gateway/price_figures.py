@@ -1,8 +1,8 @@
 """Prices of instances as JSON: of `weighbridge prices show --json` and of /finance/v1. Pure."""
 
-from metering import cells
+from metering.cost.price_book import ALWAYS_NS, InstancePrice, Origin
+from metering.export import cells
 from metering.periods import instant_text
-from metering.price_book import ALWAYS_NS, InstancePrice, Origin
 
 
 def price(origin: Origin, one: InstancePrice) -> dict[str, str | None]:

@@ -8,11 +8,11 @@ from backends.catalog import Catalog
 from backends.identity import ModelFacts, Probed
 from gateway.config import CardEntry, Config, Model, PriceEntry
 from gateway.config_shape import did_you_mean
+from metering.cost.price_book import InstancePrice, PriceBook, shipped_prices
+from metering.cost.pricing import PriceList, RateCard, Unpriced, explain
+from metering.cost.work_units import WorkUnits, WorkUnitTable
 from metering.periods import parse_instant
-from metering.price_book import InstancePrice, PriceBook, shipped_prices
-from metering.pricing import PriceList, RateCard, Unpriced, explain
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
-from metering.work_units import WorkUnits, WorkUnitTable
 
 
 class Tables(NamedTuple):

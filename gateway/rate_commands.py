@@ -23,14 +23,14 @@ from gateway import config_load, price_books, pricing_config
 from gateway.archives import objects_of
 from gateway.commands import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, add, add_place, flags, say
 from gateway.config import Config, Model
-from metering import rate_review
-from metering.close_files import CloseFileError
-from metering.close_manifest import MonthState, month_hours
-from metering.closes import Closes
-from metering.objects import ArchiveError
-from metering.price_book import ON_DEMAND, InstancePrice, PriceBook
-from metering.pricing import RateCard
-from metering.rate_review import MICRO_HOURS, Proposal, Yield
+from metering.archive.objects import ArchiveError
+from metering.cost import rate_review
+from metering.cost.close_files import CloseFileError
+from metering.cost.close_manifest import MonthState, month_hours
+from metering.cost.closes import Closes
+from metering.cost.price_book import ON_DEMAND, InstancePrice, PriceBook
+from metering.cost.pricing import RateCard
+from metering.cost.rate_review import MICRO_HOURS, Proposal, Yield
 from metering.units import PICO_USD_PER_MICRO_USD, usd_text
 
 UTILISATION = fractions.Fraction(6, 10)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from gateway.answers import Answer, Download, framed, frames
 from gateway.config_tree import ConfigErrors
 from gateway.reader import EXIT_LATE, EXIT_UNWANTED
-from metering.close_files import CloseFileError
-from metering.objects import ArchiveError
+from metering.archive.objects import ArchiveError
+from metering.cost.close_files import CloseFileError
 
 NICENESS = 10
 """Workers come first."""

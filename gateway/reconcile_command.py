@@ -21,12 +21,12 @@ from gateway.commands import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError, add
 from gateway.config_load import Place
 
 if TYPE_CHECKING:
-    from metering.bill import ReadBill
-    from metering.bill_reader import Wanted
-    from metering.close_manifest import Manifest
-    from metering.close_row import CloseRow
-    from metering.closes import Closes
-    from metering.reconcile import Reconciled
+    from metering.cost.bill import ReadBill
+    from metering.cost.bill_reader import Wanted
+    from metering.cost.close_manifest import Manifest
+    from metering.cost.close_row import CloseRow
+    from metering.cost.closes import Closes
+    from metering.cost.reconcile import Reconciled
 
 
 def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -45,10 +45,10 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def reconcile(args: argparse.Namespace) -> int:
     """Compare a month's closed hours with the bill of AWS, and give them what was paid. Status 1: not all explained."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
-    from metering.bill_cells import BillError
-    from metering.close_files import CloseFileError
-    from metering.closes import Closes
-    from metering.objects import ArchiveError
+    from metering.archive.objects import ArchiveError
+    from metering.cost.bill_cells import BillError
+    from metering.cost.close_files import CloseFileError
+    from metering.cost.closes import Closes
 
     where = place(args)
     try:
@@ -88,8 +88,8 @@ class _Work(NamedTuple):
     @classmethod
     def of(cls, closes: "Closes", paths: Sequence[pathlib.Path], month: str | None) -> "_Work":
         """Raises BillError, ArchiveError, CloseFileError, CommandError, OSError."""
-        from metering import bill_reader, close_files, close_manifest
-        from metering.bill_reader import Wanted
+        from metering.cost import bill_reader, close_files, close_manifest
+        from metering.cost.bill_reader import Wanted
         from metering.units import NS_PER_HOUR
 
         manifests: list[Manifest] = []
@@ -114,13 +114,13 @@ class _Work(NamedTuple):
     @property
     def basis(self) -> str:
         """What the manifests of its hours say."""
-        from metering.close_manifest import BILL
+        from metering.cost.close_manifest import BILL
 
         return BILL + self.read.digest
 
     def judge(self) -> _Judged:
         """Compare everything; nothing is written."""
-        from metering.reconcile import Reconciling
+        from metering.cost.reconcile import Reconciling
 
         reconciling = Reconciling(self.read.bill, self.registered)
         changed = [
@@ -132,7 +132,7 @@ class _Work(NamedTuple):
 
     def give(self, hours: Collection[int], by: str, clock: Callable[[], int]) -> None:
         """Put a revision of each of these hours. Raises Outdone, as Closes.commit."""
-        from metering.reconcile import Reconciling
+        from metering.cost.reconcile import Reconciling
 
         reconciling = Reconciling(self.read.bill, self.registered)
         wanted = frozenset(hours)
@@ -158,8 +158,8 @@ def _revision(
 ) -> "Manifest":
     import msgspec
 
-    from metering import close_manifest
-    from metering.close_manifest import NO_ROWS, Reason
+    from metering.cost import close_manifest
+    from metering.cost.close_manifest import NO_ROWS, Reason
 
     unpriced = {row.instance_type for row in rows if row.instance_type and row.allocated_pusd is None}
     return msgspec.structs.replace(
@@ -176,8 +176,8 @@ def _revision(
 
 
 def _give(where: Place, work: _Work, judged: _Judged) -> None:
-    from metering import event_journal, events
-    from metering.closes import Outdone
+    from metering.cost.closes import Outdone
+    from metering.journal import event_journal, events
     from metering.units import usd_text
 
     result, read, by = judged.result, work.read, event_journal.user()
@@ -199,7 +199,7 @@ def _give(where: Place, work: _Work, judged: _Judged) -> None:
 
 def _is_settled(work: _Work) -> bool:
     """The month says already that it is reconciled with this bill, and with these hours."""
-    from metering.close_manifest import MonthState, hour_text
+    from metering.cost.close_manifest import MonthState, hour_text
 
     month = work.closes.month(work.read.month)
     now = {hour_text(one.hour): one.revision for one in work.manifests}
@@ -209,7 +209,7 @@ def _is_settled(work: _Work) -> bool:
 
 def _settle(work: _Work, by: str) -> None:
     """Give the month its state, if the bill is whole and the month is open."""
-    from metering.close_manifest import MonthState, hour_text, month_hours
+    from metering.cost.close_manifest import MonthState, hour_text, month_hours
 
     read = work.read
     if work.until < month_hours(read.month).stop:
@@ -223,7 +223,7 @@ def _settle(work: _Work, by: str) -> None:
 
 
 def _hours_of(month: str) -> range:
-    from metering.close_manifest import month_hours
+    from metering.cost.close_manifest import month_hours
 
     try:
         return month_hours(month)

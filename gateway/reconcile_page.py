@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from metering.bill import ReadBill
-from metering.close_manifest import hour_text
-from metering.reconcile import Finding, Reconciled
+from metering.cost.bill import ReadBill
+from metering.cost.close_manifest import hour_text
+from metering.cost.reconcile import Finding, Reconciled
 from metering.units import usd_text
 
 _LABEL = 58

@@ -4,7 +4,7 @@
     a start with another configuration ─▶ `gone` for what the last one had and this one has not
 
 The first worker alone speaks: several would say the same. Nothing here is on the path of a call. What the lines come
-to: metering/hours.py.
+to: metering/cost/hours.py.
 """
 
 import time
@@ -19,12 +19,12 @@ from backends.health import State
 from backends.model import Backend
 from backends.registry import Entry
 from gateway.config import Config
+from metering.cost.schedule import ALWAYS
+from metering.journal.recorder import Recorder
+from metering.journal.unwritten import Unwritable
 from metering.periods import parse_instant
 from metering.record import BackendState, Instance, Registration
-from metering.recorder import Recorder
-from metering.schedule import ALWAYS
 from metering.units import NS_PER_HOUR
-from metering.unwritten import Unwritable
 
 
 class _LastBackend(msgspec.Struct, frozen=True):

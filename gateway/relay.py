@@ -23,12 +23,12 @@ from gateway.forms import FormAsk, splice_form
 from gateway.queueing import Seats, Ticket
 from gateway.routing import Target
 from gateway.wire import Ask, splice
-from metering.families import Bound
+from metering.journal.recorder import Recorder
+from metering.journal.refusals import Refusals
+from metering.journal.unwritten import Unwritable
 from metering.logs import log
+from metering.pages.families import Bound
 from metering.record import Line
-from metering.recorder import Recorder
-from metering.refusals import Refusals
-from metering.unwritten import Unwritable
 
 logger = logging.getLogger("weighbridge.relay")
 

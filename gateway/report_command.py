@@ -10,10 +10,10 @@ from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, 
 from gateway.config_load import Place
 
 if TYPE_CHECKING:
-    from metering.amounts import PriceUsed
-    from metering.closes import Closes
-    from metering.export_parts import Part
-    from metering.selection import Selection
+    from metering.cost.amounts import PriceUsed
+    from metering.cost.closes import Closes
+    from metering.export.export_parts import Part
+    from metering.export.selection import Selection
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -36,11 +36,12 @@ def report(args: argparse.Namespace) -> int:
     """Show where a month's money went: a waterfall for each pool, a tenant's month, or sums by what you name."""
     # What is needed only here is imported only here: the command line starts in a tenth of a second.
     from gateway import close_runs, report_page
-    from metering import cells, selection, summaries, zones
-    from metering.close_files import CloseFileError
-    from metering.close_manifest import month_hours
-    from metering.facts import FactsError
-    from metering.objects import ArchiveError
+    from metering.archive.facts import FactsError
+    from metering.archive.objects import ArchiveError
+    from metering.cost import summaries
+    from metering.cost.close_files import CloseFileError
+    from metering.cost.close_manifest import month_hours
+    from metering.export import cells, selection, zones
 
     given = [name for name in ("pool", "tenant", "by", "compare") if getattr(args, name) is not None]
     if len(given) > 1:
@@ -92,7 +93,7 @@ Made = tuple[list[str], dict[str, Any]]
 
 def _waterfalls(closes: "Closes", found: "Selection", pool: str | None) -> Made:
     from gateway import report_figures, report_page
-    from metering import month_sums
+    from metering.cost import month_sums
 
     steps = [one for one in month_sums.waterfalls(closes, found.parts) if pool in (None, one.pool)]
     if not steps:
@@ -105,7 +106,7 @@ def _waterfalls(closes: "Closes", found: "Selection", pool: str | None) -> Made:
 
 def _by(closes: "Closes", found: "Selection", by: Sequence[str], zone: datetime.tzinfo) -> Made:
     from gateway import report_figures, report_page
-    from metering import summaries
+    from metering.cost import summaries
 
     sums = summaries.summarise(closes, found.parts, by, zone)
     return ["", *report_page.table(by, sums)], {"sums": [report_figures.summary(by, one) for one in sums]}
@@ -113,7 +114,7 @@ def _by(closes: "Closes", found: "Selection", by: Sequence[str], zone: datetime.
 
 def _tenant(closes: "Closes", found: "Selection", tenant: str, where: Place) -> Made:
     from gateway import report_figures, report_page
-    from metering import month_sums
+    from metering.cost import month_sums
 
     lines = month_sums.tenant_lines(closes, found, tenant)
     if not lines:
@@ -131,9 +132,9 @@ def _tenant(closes: "Closes", found: "Selection", tenant: str, where: Place) -> 
 
 def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], model: str, where: Place) -> Made:
     from gateway import close_runs, report_figures, report_page
-    from metering import comparison, summaries
-    from metering.amounts import total
-    from metering.cells import usd
+    from metering.cost import comparison, summaries
+    from metering.cost.amounts import total
+    from metering.export.cells import usd
 
     if len(types) != 2 or types[0] == types[1]:
         raise CommandError("--compare takes two instance types, as in inf2.48xlarge,g6e.12xlarge", EXIT_USAGE)
@@ -166,7 +167,7 @@ def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], mode
 
 
 def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:
-    from metering.close_manifest import BILL, Reason
+    from metering.cost.close_manifest import BILL, Reason
 
     manifests = [part.manifest for part in found.parts if part.correction is None]
     looks = sum(one.reason is Reason.NOW for one in manifests)
@@ -189,9 +190,9 @@ def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:
 
 def _shared_costs(closes: "Closes", parts: "Sequence[Part]", tenant: str | None) -> int:
     """Picodollars of shared costs, which are in no sum of what instances cost: of all, or split out to this tenant."""
-    from metering import summaries
-    from metering.amounts import total
-    from metering.close_row import RowKind
+    from metering.cost import summaries
+    from metering.cost.amounts import total
+    from metering.cost.close_row import RowKind
 
     sums = summaries.summarise(closes, parts, ["tenant"])
     return total((one for one in sums if tenant in (None, one.key[0])), RowKind.SHARED_COST).allocated_pusd

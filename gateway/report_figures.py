@@ -6,9 +6,9 @@ Money is a decimal string in USD with 12 places, hours have 6, seconds 9; counts
 from collections.abc import Sequence
 from typing import Any
 
-from metering.amounts import Amounts, Summary
-from metering.cells import millionths, seconds, usd
-from metering.month_report import Effect, Line, Waterfall
+from metering.cost.amounts import Amounts, Summary
+from metering.cost.month_report import Effect, Line, Waterfall
+from metering.export.cells import millionths, seconds, usd
 
 Json = dict[str, Any]
 

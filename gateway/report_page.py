@@ -5,12 +5,12 @@ Amounts are rounded for people; the exact ones are in --json and in the exports.
 
 from collections.abc import Iterable, Sequence
 
-from metering import month_report
-from metering.amounts import Amounts, PriceUsed, Summary
-from metering.close_manifest import Ratios
-from metering.close_row import RowKind
-from metering.comparison import FIELDS, Comparison, Side
-from metering.month_report import REST, Effect, Line, Waterfall
+from metering.cost import month_report
+from metering.cost.amounts import Amounts, PriceUsed, Summary
+from metering.cost.close_manifest import Ratios
+from metering.cost.close_row import RowKind
+from metering.cost.comparison import FIELDS, Comparison, Side
+from metering.cost.month_report import REST, Effect, Line, Waterfall
 from metering.units import div_half_up
 
 _BAR = 36

@@ -12,7 +12,7 @@ from backends.errors import BackendError, BackendRejected
 from backends.health import State
 from gateway.errors import BackendsBusy, GatewayError, NoBackend
 from metering import record
-from metering.pricing import Schedule
+from metering.cost.pricing import Schedule
 from metering.record import Host, Instance, LeftOut
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from gateway.config import SharedCostEntry
+from metering.cost.shared_costs import SharedCost, Split
 from metering.periods import parse_moment
-from metering.shared_costs import SharedCost, Split
 from metering.units import MICRO_USD_PER_USD, usd_to
 
 Report = Callable[[str, str], None]

@@ -4,8 +4,8 @@ Somebody who tries keys must not fill the journal: of each (face, status, key) a
 and beyond NAMED_MAX keys those with a known id are counted together.
 """
 
-from metering import events
-from metering.events import Face, Happening
+from metering.journal import events
+from metering.journal.events import Face, Happening
 
 NAMED_MAX = 64
 

@@ -22,8 +22,8 @@ from gateway.price_books import WatchedPrices
 from gateway.registrations import Registrations
 from gateway.routing import Target
 from gateway.targets import Targets
+from metering.cost.pricing import Unpriced, explain
 from metering.logs import log
-from metering.pricing import Unpriced, explain
 from metering.record import Host, Identity
 
 logger = logging.getLogger("weighbridge.worker")

@@ -34,9 +34,10 @@ from gateway.desk import Desk
 from gateway.signals import ENDING, Signals
 from gateway.sockets import Address, Port
 from gateway.workplaces import WORKER, Ports, Workplace
-from metering import digests, event_journal, files
-from metering.embedded import Embedded, EmbeddedError
-from metering.keys import Keys
+from metering import files
+from metering.audit.keys import Keys
+from metering.journal import digests, event_journal
+from metering.ledger.embedded import Embedded, EmbeddedError
 from metering.logs import log
 from metering.units import NS_PER_S
 

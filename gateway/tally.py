@@ -12,8 +12,9 @@ from backends.settling import Settled
 from backends.sized import Sized
 from gateway.operations import Operation
 from gateway.routing import NOBODY, Plan, Target
-from metering import pricing, record, units
-from metering.pricing import Priced
+from metering import record, units
+from metering.cost import pricing
+from metering.cost.pricing import Priced
 from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
 from metering.usage import UNKNOWN, Usage
 

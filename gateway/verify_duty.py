@@ -5,7 +5,7 @@
     <state_dir>/verify-archive.json   how far the fronts that were trimmed here have been read in the archive
 
 It is what `audit verify` does with the keys beside the journals; of what the archive alone has, so much at a time
-(metering/fronts.py). In a thread of its own: it reads all there is, and the clerk's other duties do not wait for it.
+(journal/fronts.py). In a thread of its own: it reads all there is, and the clerk's other duties do not wait for it.
 """
 
 import logging
@@ -16,16 +16,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from metering import files, verify
-from metering.archive import Archive
-from metering.findings import Finding, Verdict, What, worst
-from metering.fronts import Fronts, Look
-from metering.journal import directories
-from metering.keyring import Key
+from metering import files
+from metering.archive.archive import Archive
+from metering.audit import verify
+from metering.audit.findings import Finding, Verdict, What, worst
+from metering.audit.keyring import Key
+from metering.audit.trust import Trust
+from metering.audit.verdict import Keys, Report
+from metering.journal.fronts import Fronts, Look
+from metering.journal.journal import directories
 from metering.logs import log
-from metering.trust import Trust
 from metering.units import NS_PER_HOUR
-from metering.verdict import Keys, Report
 
 WANTED = "verify.wanted"
 RESULT = "verify.json"

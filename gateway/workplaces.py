@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gateway.control import Decoder, Message, encode
 from gateway.restarts import Restarts
 from gateway.sockets import Port
-from metering.embedded import end_with_parent
+from metering.ledger.embedded import end_with_parent
 
 WORKER = (sys.executable, "-P", "-m", "gateway.worker")
 """How a worker is started. -P: a directory named gateway where the command is run is not ours."""

@@ -339,7 +339,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that ended before admission; None: not known by then (a 401 has no tenant).
 
     count: so many requests, of the same tenant, reason, operation, status and error_code; above 1 the line stands for
-    those of one second (metering/refusals.py), and `model` and `key_id` are theirs only if all had the same.
+    those of one second (metering/journal/refusals.py), and `model` and `key_id` are theirs only if all had the same.
     """
 
     at_ns: int
@@ -371,7 +371,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Size and root of the tree of all lines before this one, signed. note: metering/checkpoint.py."""
+    """Size and root of the tree of all lines before this one, signed. note: metering/audit/checkpoint.py."""
 
     at_ns: int
     kind: Literal["checkpoint"] = "checkpoint"
@@ -404,9 +404,9 @@ BackendState = Literal["starting", "compiling", "warming", "ready", "draining", 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """From `at_ns` on this backend, which owns `units` of the `units_total` of this instance, is in `state`.
 
-    It holds until the same writer's next one of the same instance and backend: metering/hours.py. One is written when
+    It holds until the same writer's next one of the same instance and backend: cost/hours.py. One is written when
     something changes, and at each full hour. instance_id: `backend:<name>` if it is not known, an instance of its own.
-    billed: when the instance is paid for (metering/schedule.py). launched_ns, terminated_ns: of the instance; None:
+    billed: when the instance is paid for (cost/schedule.py). launched_ns, terminated_ns: of the instance; None:
     not told. model: the id of the one that the backend serves. state `gone`: it is on the instance no more.
     """
 

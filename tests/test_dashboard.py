@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from grafana import generate
-from metering.board import GAUGES as GAUGES_BESIDE
-from metering.families import FAMILIES, GAUGES, Kind
-from metering.metrics import JOURNAL_HEAD_SEQ
+from metering.pages.board import GAUGES as GAUGES_BESIDE
+from metering.pages.families import FAMILIES, GAUGES, Kind
+from metering.pages.metrics import JOURNAL_HEAD_SEQ
 
 ROOT = pathlib.Path(__file__).parent.parent
 OVERVIEW = ROOT / "grafana" / "overview.json"

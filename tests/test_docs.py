@@ -11,13 +11,16 @@ import pytest
 from gateway import cli, config_load, errors
 from gateway.config import Config
 from gateway.operations import ALL_OPERATIONS
-from metering import allocated_rows, board, facts, record
-from metering.export_manifest import ExportManifest, HourIn, JournalSeen, Made
-from metering.families import FAMILIES
-from metering.findings import Verdict, What
-from metering.focus import file_rules, row_rules, table
-from metering.metrics import JOURNAL_HEAD_SEQ
-from metering.pricing import Unpriced
+from metering import record
+from metering.archive import facts
+from metering.audit.findings import Verdict, What
+from metering.cost.pricing import Unpriced
+from metering.export import allocated_rows
+from metering.export.export_manifest import ExportManifest, HourIn, JournalSeen, Made
+from metering.export.focus import file_rules, row_rules, table
+from metering.pages import board
+from metering.pages.families import FAMILIES
+from metering.pages.metrics import JOURNAL_HEAD_SEQ
 from metering.usage import UsageSource
 from tests.support.attacks import ATTACKS
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from metering.families import FAMILIES
+from metering.pages.families import FAMILIES
 
 ROOT = pathlib.Path(__file__).parent.parent
 RULES = ROOT / "deploy" / "prometheus-rules.yml"

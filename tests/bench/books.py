@@ -24,16 +24,16 @@ import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.worker import GC_THRESHOLDS
-from metering import journal as journals
-from metering.checkpoint import Signer
-from metering.epochs import Meta, Writer
-from metering.journal import Journal
-from metering.ledger import Batch, Mark, Posted, Reply
-from metering.notary import Notary, SigningKey
-from metering.pages import Page
+from metering.audit.checkpoint import Signer
+from metering.audit.notary import Notary, SigningKey
+from metering.journal import journal as journals
+from metering.journal.journal import Journal
+from metering.journal.recorder import Recorder
+from metering.ledger.epochs import Meta, Writer
+from metering.ledger.ledger import Batch, Mark, Posted, Reply
+from metering.ledger.shipper import Shipper
+from metering.pages.pages import Page
 from metering.record import LeftOut, Line, Params, Plan, PriceBasis
-from metering.recorder import Recorder
-from metering.shipper import Shipper
 from tests.bench.cache import CACHE
 from tests.support import lines
 

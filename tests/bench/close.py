@@ -17,16 +17,16 @@ import time
 
 import duckdb
 
-from metering.allocation import Method, Sharing
-from metering.close_hour import Price, Terms
-from metering.close_sources import Seen, Sources
-from metering.closes import Closes
-from metering.closing import Closing, Rules
-from metering.hours import Told
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.allocation import Method, Sharing
+from metering.cost.close_hour import Price, Terms
+from metering.cost.close_sources import Seen, Sources
+from metering.cost.closes import Closes
+from metering.cost.closing import Closing, Rules
+from metering.cost.hours import Told
+from metering.cost.work_units import WorkUnitTable
 from metering.record import Registration
 from metering.units import NS_PER_HOUR
-from metering.work_units import WorkUnitTable
 
 HOUR = 490_896  # 2026-01-01T00
 DAYS = 30

@@ -14,9 +14,9 @@ import pathlib
 import tempfile
 import time
 
-from metering import sealing
-from metering.facts import Maker
-from metering.journal import Directory
+from metering.archive.facts import Maker
+from metering.journal import sealing
+from metering.journal.journal import Directory
 from metering.record import Plan, PriceBasis
 from tests.bench.cache import CACHE
 from tests.support import journals, lines

@@ -6,7 +6,7 @@ import random
 import shutil
 import time
 
-from metering.embedded import find_binary
+from metering.ledger.embedded import find_binary
 from tests.crash import bed as beds
 from tests.crash.bed import Bed, Options
 from tests.crash.census import State

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metering.store import Store, StoreUnavailable
+from metering.ledger.store import Store, StoreUnavailable
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
 from tests.support import stores

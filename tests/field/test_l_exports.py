@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from gateway import cli
-from metering import ledger
-from metering.close_row import RowKind
-from metering.export_parts import ExportRow, Part
-from metering.exports import Format, Options, Stream
+from metering.cost.close_row import RowKind
+from metering.export.export_parts import ExportRow, Part
+from metering.export.exports import Format, Options, Stream
+from metering.ledger import ledger
 from metering.units import NS_PER_HOUR, PICO_USD_PER_USD, usd_text
 from tests.support import closed, journals
 

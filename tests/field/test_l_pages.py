@@ -13,10 +13,10 @@ from gateway import finance_answers, finance_questions
 from gateway.answers import Answer, Download
 from gateway.config import Config
 from gateway.errors import InvalidRequest
-from metering.close_manifest import Reason
-from metering.close_row import CloseRow, RowKind
-from metering.closes import Closes
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.close_manifest import Reason
+from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.closes import Closes
 from metering.units import NS_PER_HOUR
 from tests.support import closed
 

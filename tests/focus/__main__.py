@@ -16,9 +16,9 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 
 from gateway import cli
-from metering.closes import Closes
-from metering.focus.table import moment
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.closes import Closes
+from metering.export.focus.table import moment
 from metering.units import usd_text
 from tests.focus import environment
 from tests.support import closed, closed_fleet

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from gateway import cli
-from metering.trimming import Trimmer
+from metering.archive.trimming import Trimmer
 from tests.support.archives import Place
 from tests.support.journals import AT_NS, WRITER, admitted, call, start, stop
 

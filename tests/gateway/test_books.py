@@ -8,7 +8,7 @@ import pytest
 
 from gateway.books import PAGES, Books
 from gateway.config import Config
-from metering.keys import Keys
+from metering.audit.keys import Keys
 
 
 def test_a_page_without_room_leaves_no_directory(

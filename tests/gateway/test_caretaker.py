@@ -8,9 +8,9 @@ import pytest
 from gateway import caretaker
 from gateway.caretaker import Caretaker
 from gateway.logs import FACTS
-from metering import gone
-from metering.journal import Directory
-from metering.store import StoreUnavailable
+from metering.journal.journal import Directory
+from metering.ledger.store import StoreUnavailable
+from metering.pages import gone
 from tests.support import journals, signing
 from tests.support.gateway import eventually
 

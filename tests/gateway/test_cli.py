@@ -20,7 +20,7 @@ from gateway.config_load import Place
 from gateway.discovery import served_model
 from gateway.sockets import Address
 from metering import record
-from metering.journal import Journal, directories
+from metering.journal.journal import Journal, directories
 from tests.support.journals import WRITER, call, start, stop, write_directory
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

@@ -3,8 +3,8 @@
 import pytest
 
 from gateway import close_table
-from metering.close_manifest import PoolTime, Reason, WriterSeen
-from metering.close_row import RowKind
+from metering.cost.close_manifest import PoolTime, Reason, WriterSeen
+from metering.cost.close_row import RowKind
 from tests.support.closed import HOUR, manifest, row
 
 ROWS = [

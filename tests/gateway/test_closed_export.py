@@ -15,12 +15,12 @@ from gateway import closed_export, commands, export_places
 from gateway.cli import main
 from gateway.commands import CommandError
 from gateway.config import Journal
-from metering import chain
-from metering.close_manifest import MonthState, Reason, hour_text
-from metering.close_row import RowKind
-from metering.closes import Closes
-from metering.journal import directories
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.close_manifest import MonthState, Reason, hour_text
+from metering.cost.close_row import RowKind
+from metering.cost.closes import Closes
+from metering.journal import chain
+from metering.journal.journal import directories
 from tests.support import closed, closed_fleet
 from tests.support.closed_fleet import Hour
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gateway import finance_questions as questions
 from gateway.errors import InvalidRequest, NotFound
 from gateway.finance_questions import ROWS_DEFAULT, ROWS_MAX, Period
-from metering import row_cursor
-from metering.row_cursor import VERSION, Cursor, Pin
+from metering.export import row_cursor
+from metering.export.row_cursor import VERSION, Cursor, Pin
 
 PERIOD = {"from": "2026-01-01", "to": "2026-02-01"}
 MONTH = Period(start="2026-01-01", end="2026-02-01", zone="UTC")

@@ -11,14 +11,14 @@ from gateway.config import MIB, Config, Journal, Model, Tenant, Tier
 from gateway.duties import Clerk
 from gateway.keeping import Keeping
 from gateway.logs import FACTS
-from metering import gone
-from metering.archive import Archive
-from metering.closes import Closes
-from metering.journal import Directory, directories
-from metering.objects import LocalObjects
+from metering.archive.archive import Archive
+from metering.archive.objects import LocalObjects
+from metering.archive.retention import NS_PER_DAY
+from metering.cost.closes import Closes
+from metering.journal.journal import Directory, directories
+from metering.journal.segments import is_sealed
+from metering.pages import gone
 from metering.record import Event
-from metering.retention import NS_PER_DAY
-from metering.segments import is_sealed
 from metering.units import NS_PER_HOUR
 from tests.support.archives import makes
 from tests.support.closed import manifest

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway import cli, key_commands
-from metering import event_journal
-from metering.journal import directories
-from metering.keys import Keys
+from metering.audit.keys import Keys
+from metering.journal import event_journal
+from metering.journal.journal import directories
 from metering.record import Event, Line
 from tests.support import noteoracle, signing
 

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from gateway.config import Config, Journal
 from gateway.key_duty import KeyDuty
-from metering.journal import directories
-from metering.keys import KEYS, Keys, KeysError
+from metering.audit.keys import KEYS, Keys, KeysError
+from metering.journal.journal import directories
 from metering.record import Event
 
 

@@ -9,8 +9,8 @@ from gateway.bounds import LoopLag
 from gateway.config import Bounds, Key, Tenant
 from gateway.openai_api import OpenAIApi
 from gateway.relay import Services
+from metering.journal.refusals import Refusals
 from metering.record import Refused
-from metering.refusals import Refusals
 
 
 class Broken(dict):

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.ops import Ops
-from metering import gone
-from metering.pages import Page
+from metering.pages import gone
+from metering.pages.pages import Page
 from tests.support import lines
 
 WRITER = "w" + "a" * 16

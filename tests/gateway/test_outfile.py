@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gateway import export_command, outfile
-from metering.events import Happening
+from metering.journal.events import Happening
 from tests.support.disks import Filler, mounted
 
 MIB = 1024 * 1024

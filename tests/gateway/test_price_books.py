@@ -8,9 +8,9 @@ import pytest
 from gateway import price_books
 from gateway.config import Config
 from gateway.price_books import PriceCopies, WatchedPrices
-from metering.objects import LocalObjects
-from metering.price_book import InstancePrice
-from metering.price_versions import PriceVersion, PriceVersions
+from metering.archive.objects import LocalObjects
+from metering.cost.price_book import InstancePrice
+from metering.cost.price_versions import PriceVersion, PriceVersions
 from metering.units import NS_PER_S
 
 PRICE = InstancePrice(

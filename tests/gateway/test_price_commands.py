@@ -7,11 +7,11 @@ import pathlib
 import pytest
 
 from gateway import cli, price_commands
-from metering.aws_prices import Lease
-from metering.journal import directories
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.aws_prices import Lease
+from metering.cost.price_versions import PriceVersions
+from metering.journal.journal import directories
 from metering.periods import parse_instant
-from metering.price_versions import PriceVersions
 from metering.record import Event, Line
 from tests.support import signing
 

@@ -16,8 +16,8 @@ from gateway.config import (
     WorkUnitsEntry,
 )
 from gateway.config_load import catalog_of, instances_csv, price_tables
+from metering.cost.pricing import PriceList, RateCard
 from metering.periods import parse_instant
-from metering.pricing import PriceList, RateCard
 
 CATALOG = read_catalog(instances_csv())
 NOW_NS = parse_instant("2026-11-28")

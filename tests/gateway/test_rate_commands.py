@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from gateway import cli, rate_commands
-from metering.close_manifest import MonthState
-from metering.close_row import RowKind
-from metering.closes import Closes
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.close_manifest import MonthState
+from metering.cost.close_row import RowKind
+from metering.cost.closes import Closes
 from tests.support.closed import manifest, row
 
 Capture = pytest.CaptureFixture[str]

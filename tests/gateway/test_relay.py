@@ -9,7 +9,7 @@ from gateway.bounds import LoopLag
 from gateway.operations import OPERATIONS
 from gateway.plain import PlainClient
 from gateway.relay import Relay, Services
-from metering.families import Bound
+from metering.pages.families import Bound
 
 BUFFER_BYTES = 256 * 1024
 

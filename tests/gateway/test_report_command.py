@@ -6,9 +6,9 @@ import pathlib
 import pytest
 
 from gateway import cli
-from metering.close_row import RowKind
-from metering.closes import Closes
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.close_row import RowKind
+from metering.cost.closes import Closes
 from tests.support import closed
 
 MONTH = "2026-01"

@@ -3,11 +3,11 @@
 import pytest
 
 from gateway import report_page
-from metering import month_report
-from metering.amounts import Amounts, PriceUsed, Summary
-from metering.close_manifest import Ratios
-from metering.close_row import RowKind
-from metering.month_report import REST, Waterfall
+from metering.cost import month_report
+from metering.cost.amounts import Amounts, PriceUsed, Summary
+from metering.cost.close_manifest import Ratios
+from metering.cost.close_row import RowKind
+from metering.cost.month_report import REST, Waterfall
 
 USD = 10**12
 

@@ -8,10 +8,10 @@ from gateway import close_runs, config_load, price_books
 from gateway.config import SharedCostEntry
 from gateway.config_tree import ConfigErrors
 from gateway.shared_costs_config import check_shared_cost, shared_costs
-from metering.close_row import RowKind
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.close_row import RowKind
+from metering.cost.shared_costs import SharedCost, Split
 from metering.periods import parse_moment
-from metering.shared_costs import SharedCost, Split
 from tests.gateway.test_config import GOOD, mistakes
 
 

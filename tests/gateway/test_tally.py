@@ -12,8 +12,9 @@ import pytest
 from gateway import wire
 from gateway.openai_api import OpenAIApi
 from gateway.tally import Facts, Tally
-from metering import chain, record
-from metering.pricing import RateCard, Schedule
+from metering import record
+from metering.cost.pricing import RateCard, Schedule
+from metering.journal import chain
 from metering.record import Admitted, AttemptOutcome, AttemptRecord, CallRecord, Outcome
 from metering.usage import Usage, UsageSource
 from tests.support import lines, machine

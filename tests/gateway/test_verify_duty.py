@@ -8,15 +8,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.verify_duty import INTERVAL_NS, RESULT, WANTED, VerifyDuty
-from metering import event_journal, events
-from metering.archive import Archive
-from metering.checkpoint import Signer
-from metering.journal import Directory
-from metering.keys import Keys
-from metering.notary import SigningKey
-from metering.objects import ArchiveUnavailable, LocalObjects
-from metering.trimming import Trimmer
-from metering.verify import VerifyError
+from metering.archive.archive import Archive
+from metering.archive.objects import ArchiveUnavailable, LocalObjects
+from metering.archive.trimming import Trimmer
+from metering.audit.checkpoint import Signer
+from metering.audit.keys import Keys
+from metering.audit.notary import SigningKey
+from metering.audit.verify import VerifyError
+from metering.journal import event_journal, events
+from metering.journal.journal import Directory
 from tests.support import signed
 from tests.support.archives import Place, make_facts, seal_all
 from tests.support.journals import WRITER

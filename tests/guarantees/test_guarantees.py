@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from metering.embedded import find_binary
+from metering.ledger.embedded import find_binary
 from tests.crash import bed as beds
 from tests.crash import faults
 from tests.crash.bed import Bed, Options

@@ -16,8 +16,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from backends.simulator.settings import Settings
-from metering.archive import Archive
-from metering.objects import open_objects
+from metering.archive.archive import Archive
+from metering.archive.objects import open_objects
 from tests.support import gateway, simulator
 from tests.support.gateway import ROOT, Gateway, eventually
 

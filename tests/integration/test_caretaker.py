@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.caretaker import Caretaker
-from metering.embedded import Embedded
-from metering.journal import directories
+from metering.journal.journal import directories
+from metering.ledger.embedded import Embedded
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection, RespError
 from tests.support import lines, signing, writers

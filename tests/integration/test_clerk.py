@@ -14,10 +14,10 @@ import pytest
 from backends.model import Backend
 from gateway.config import Config, Journal, Model, Redis, Tenant, Tier, to_json
 from gateway.desk import CLERK, Desk
-from metering.archive import Archive
-from metering.journal import Directory, directories
-from metering.objects import LocalObjects
-from metering.segments import is_sealed
+from metering.archive.archive import Archive
+from metering.archive.objects import LocalObjects
+from metering.journal.journal import Directory, directories
+from metering.journal.segments import is_sealed
 from tests.support import journals
 from tests.support.gateway import eventually
 from tests.support.processes import descendants, is_alive

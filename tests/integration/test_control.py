@@ -20,12 +20,12 @@ from backends.simulator.settings import Settings
 from gateway import config_load
 from gateway.config import Config, Redis
 from gateway.control_duty import ControlDuty
-from metering.bypass import LOOKS
-from metering.control import Difference
-from metering.controller import Controller
-from metering.ledger import hour_text
-from metering.metered_elsewhere import address_of
-from metering.store import Store
+from metering.ledger.bypass import LOOKS
+from metering.ledger.control import Difference
+from metering.ledger.controller import Controller
+from metering.ledger.ledger import hour_text
+from metering.ledger.metered_elsewhere import address_of
+from metering.ledger.store import Store
 from metering.units import NS_PER_HOUR
 from tests.support import simulator
 from tests.support.gateway import ROOT, Gateway, eventually, running

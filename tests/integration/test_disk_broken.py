@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metering import ledger_status
+from metering.ledger import ledger_status
 from tests.integration.test_disk_full import LONG_S, SLOTS, STREAMS, streams_under_way
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from metering import embedded
-from metering.embedded import Embedded, EmbeddedError, running_url
+from metering.ledger import embedded
+from metering.ledger.embedded import Embedded, EmbeddedError, running_url
 from tests.support.valkey import Valkey, ValkeyError
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ SETTINGS = {
 }
 PARENT = """
 import pathlib, sys
-from metering.embedded import Embedded
+from metering.ledger.embedded import Embedded
 store = Embedded.start(pathlib.Path(sys.argv[1]))
 print(store.url, flush=True)
 sys.stdin.read()

@@ -11,8 +11,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from gateway.cli import main
-from metering.closes import Closes
-from metering.objects import Objects, open_objects
+from metering.archive.objects import Objects, open_objects
+from metering.cost.closes import Closes
 from tests.support import closed_fleet
 
 pytestmark = pytest.mark.integration

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from metering.close_manifest import MonthState
-from metering.close_row import CloseRow, RowKind
-from metering.closes import Closes
-from metering.objects import LocalObjects
+from metering.archive.objects import LocalObjects
+from metering.cost.close_manifest import MonthState
+from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.closes import Closes
 from tests.support import closed, closed_fleet, gateway, mutants
 from tests.support.gateway import Gateway, eventually
 from tests.support.ports import free_port

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from gateway import cli
-from metering.embedded import Embedded
-from metering.journal import Directory, directories, new_writer_id
-from metering.trimming import Trimmer
+from metering.archive.trimming import Trimmer
+from metering.journal.journal import Directory, directories, new_writer_id
+from metering.ledger.embedded import Embedded
 from tests.oracle import journal, ledger
 from tests.oracle.resp import Connection
 from tests.support import archives, journals

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metering.store import Store
+from metering.ledger.store import Store
 from tests.oracle import journal, ledger
 from tests.support import gateway, stores
 from tests.support.gateway import ROOT, Gateway, eventually

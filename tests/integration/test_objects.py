@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 from moto.server import ThreadedMotoServer
 
-from metering.objects import AlreadyThere, ArchiveError, BucketObjects, LocalObjects, Objects, open_objects
+from metering.archive.objects import (
+    AlreadyThere,
+    ArchiveError,
+    BucketObjects,
+    LocalObjects,
+    Objects,
+    open_objects,
+)
 from tests.support.archives import Place
 from tests.support.journals import WRITER
 

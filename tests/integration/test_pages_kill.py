@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from metering import families, gone, journal, metrics
-from metering.families import Families
+from metering.journal import journal
+from metering.pages import families, gone, metrics
+from metering.pages.families import Families
 from tests.support import writers
 
 pytestmark = pytest.mark.integration

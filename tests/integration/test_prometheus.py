@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from grafana import generate
-from metering import gone, journal, metrics
-from metering.families import FAMILIES, GAUGES, Families, Family, Kind
+from metering.journal import journal
+from metering.pages import gone, metrics
+from metering.pages.families import FAMILIES, GAUGES, Families, Family, Kind
 from metering.record import AttemptOutcome, CallRecord, Outcome
 from metering.units import NS_PER_S, PICO_USD_PER_USD
 from tests.support import lines, writers

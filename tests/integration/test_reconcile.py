@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from gateway import cli, reconcile_command
-from metering import close_manifest, shared_costs
-from metering.close_manifest import NO_ROWS, Manifest, MonthState, Ratios, Reason
-from metering.close_row import CloseRow, RowKind
-from metering.closes import Closes
-from metering.objects import LocalObjects
-from metering.shared_costs import SharedCost, Split
+from metering.archive.objects import LocalObjects
+from metering.cost import close_manifest, shared_costs
+from metering.cost.close_manifest import NO_ROWS, Manifest, MonthState, Ratios, Reason
+from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.closes import Closes
+from metering.cost.shared_costs import SharedCost, Split
 from metering.units import usd_text
 from tests.oracle import journal
 from tests.support import billed, cur, fleet

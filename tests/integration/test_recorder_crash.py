@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from metering.endnotes import END_NOTE, Ends
-from metering.journal import directories, salvage_dead
-from metering.notary import Signed
+from metering.audit.endnotes import END_NOTE, Ends
+from metering.audit.notary import Signed
+from metering.journal.journal import directories, salvage_dead
 from metering.record import Admitted, CallRecord, Outcome, Stop
 from tests.support import noteoracle, signing
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from metering import intervals
-from metering.hours import PaidHour, Told, paid_hours
+from metering.cost import intervals
+from metering.cost.hours import PaidHour, Told, paid_hours
 from metering.record import Registration
 from metering.units import NS_PER_HOUR
 from tests.integration.test_events import restart, wait_for

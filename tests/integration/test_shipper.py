@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from metering import embedded, ledger
-from metering.embedded import Embedded
-from metering.folder import Folder
-from metering.journal import Directory, Journal, directories, new_writer_id, salvage_dead
-from metering.ledger import Mark
+from metering.journal.journal import Directory, Journal, directories, new_writer_id, salvage_dead
+from metering.journal.recorder import Recorder
+from metering.ledger import embedded, ledger
+from metering.ledger.embedded import Embedded
+from metering.ledger.folder import Folder
+from metering.ledger.ledger import Mark
+from metering.ledger.shipper import Shipper
+from metering.ledger.store import Store, StoreUnavailable
 from metering.record import CallRecord, Line
-from metering.recorder import Recorder
-from metering.shipper import Shipper
-from metering.store import Store, StoreUnavailable
 from tests.support import journals, signing
 from tests.support.ledgers import Sums, is_above
 from tests.support.valkey import Valkey

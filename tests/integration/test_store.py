@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from metering import export, ledger, store
-from metering.epochs import Meta, Writer
-from metering.folder import Folder
-from metering.ledger import RANGE_MAX, START, Balances, Batch, Done, Gap, Mark, Posted, Refused, Reply
-from metering.register import raise_floor
-from metering.store import Store, StoreUnavailable
+from metering.export import export
+from metering.ledger import ledger, store
+from metering.ledger.epochs import Meta, Writer
+from metering.ledger.folder import Folder
+from metering.ledger.ledger import RANGE_MAX, START, Balances, Batch, Done, Gap, Mark, Posted, Refused, Reply
+from metering.ledger.register import raise_floor
+from metering.ledger.store import Store, StoreUnavailable
 from metering.units import NS_PER_HOUR
 from tests.support import lines, stores
 from tests.support.certificates import Authority

@@ -14,7 +14,7 @@ import pytest
 
 from backends.model import Backend
 from gateway.config import Config, Model, Redis, Tenant, Tier, to_json
-from metering.journal import directories
+from metering.journal.journal import directories
 from tests.support.gateway import ROOT, eventually
 from tests.support.ports import free_port
 from tests.support.processes import descendants, is_alive

@@ -1,7 +1,7 @@
 """Two releases on one store: a gateway of the first one and one of this one take calls at the same time.
 
 The first release's code is taken from the repository's history; a checkout without it is skipped, and its journals
-are read all the same (tests/metering/test_first_release.py).
+are read all the same (tests/metering/journal/test_first_release.py).
 """
 
 import contextlib

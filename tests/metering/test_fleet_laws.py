@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metering import close_hour, closing
-from metering.allocation import Allocated, InstanceHour, Method, Sharing, allocate
-from metering.close_manifest import Manifest, Reason
-from metering.close_row import CloseRow, RowKind
-from metering.hours import PaidHour, Told, paid_hours
+from metering.cost import close_hour, closing
+from metering.cost.allocation import Allocated, InstanceHour, Method, Sharing, allocate
+from metering.cost.close_manifest import Manifest, Reason
+from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.hours import PaidHour, Told, paid_hours
 from tests.oracle import hours as oracle
 from tests.support.fleet import AT_NS, HOUR, NS_PER_HOUR, UUSD_PER_HOUR, Site, terms
 from tests.support.random_fleet import FIRST, HOURS, MINUTES, Journal, RandomFleet

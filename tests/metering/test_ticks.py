@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from metering.recorder import Recorder
-from tests.metering.test_recorder import World, run
+from metering.journal.recorder import Recorder
+from tests.metering.journal.test_recorder import World, run
 from tests.support import journals, noteoracle
 from tests.support.gateway import ROOT
 from tests.support.journals import AT_NS, WRITER

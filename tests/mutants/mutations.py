@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from metering import chain, gone, journal, record, salvage
-from metering.ballast import Ballast
-from metering.folder import Folder
-from metering.journal import Directory, Journal
-from metering.store import Store
+from metering import record
+from metering.journal import chain, journal, salvage
+from metering.journal.ballast import Ballast
+from metering.journal.journal import Directory, Journal
+from metering.ledger.folder import Folder
+from metering.ledger.store import Store
+from metering.pages import gone
 
 LATE_S = 0.2
 """A killed process keeps what it has written, so to be seen a write must come turns later, not one."""
@@ -161,7 +163,7 @@ def clock_believed() -> None:
     """The same, and whatever it says is believed, for deletions too."""
     clock_set()  # first: what is imported takes the clock that it finds
 
-    from metering import believed
+    from metering.ledger import believed
 
     believed.advanced = lambda _memory, wall_ns, _passed_ns: believed.Memory(believed_ns=wall_ns)
 
@@ -285,7 +287,7 @@ def digest_unkeyed() -> None:
     """A digest of prompts that anybody can try out."""
     import hashlib
 
-    from metering.digests import DigestKey
+    from metering.journal.digests import DigestKey
 
     DigestKey.of = lambda _key, data: f"hmac-sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -317,21 +319,21 @@ def scope_not_checked() -> None:
 
 def refusals_forgotten() -> None:
     """Of refusals that share a line the first one alone is counted."""
-    from metering.refusals import Refusal
+    from metering.journal.refusals import Refusal
 
     Refusal.folded = lambda first, _other: first
 
 
 def refusals_unfolded() -> None:
     """Each refusal has a line of its own."""
-    from metering import refusals
+    from metering.journal import refusals
 
     refusals.LINES_PER_S_MAX = 1 << 60
 
 
 def mirror_forgets() -> None:
     """Now and then the copy lacks a turn, and nobody counts it."""
-    from metering.mirror import Mirror
+    from metering.journal.mirror import Mirror
 
     put = Mirror.put
     turns = itertools.count(1)
@@ -345,7 +347,7 @@ def mirror_forgets() -> None:
 
 def mirror_ahead() -> None:
     """A line is copied when it is made, whatever becomes of it in the journal."""
-    from metering.recorder import Recorder
+    from metering.journal.recorder import Recorder
 
     make = Recorder._make_turn
 
@@ -362,7 +364,7 @@ def tick_forgets_what_is_open() -> None:
     """Ticks say that no call is open."""
     import msgspec
 
-    from metering.recorder import Recorder
+    from metering.journal.recorder import Recorder
 
     make = Recorder._make_tick
     Recorder._make_tick = lambda recorder, seq, prev: msgspec.structs.replace(
@@ -374,7 +376,7 @@ def tick_names_the_newest() -> None:
     """Ticks name the newest call that is open, in the place of the oldest."""
     import msgspec
 
-    from metering.recorder import Recorder
+    from metering.journal.recorder import Recorder
 
     make = Recorder._make_tick
     Recorder._make_tick = lambda recorder, seq, prev: msgspec.structs.replace(

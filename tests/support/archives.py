@@ -2,11 +2,11 @@
 
 import pathlib
 
-from metering import sealing
-from metering.archive import Archive, Archiver
-from metering.facts import Maker
-from metering.journal import Directory
-from metering.objects import Listed, LocalObjects, Objects
+from metering.archive.archive import Archive, Archiver
+from metering.archive.facts import Maker
+from metering.archive.objects import Listed, LocalObjects, Objects
+from metering.journal import sealing
+from metering.journal.journal import Directory
 from tests.support.journals import AT_NS, WRITER, Make, admitted, call, start, stop, write_directory
 
 LATER_NS = 1 << 62

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metering import chain
-from metering.findings import Verdict, What
-from metering.journal import segment_name
+from metering.audit.findings import Verdict, What
+from metering.journal import chain
+from metering.journal.journal import segment_name
 from tests.support import journals, signed
 from tests.support.journals import AT_NS, WRITER
 from tests.support.signed import END_NOTE, signer

@@ -3,11 +3,11 @@
 import pathlib
 from collections.abc import Iterable, Mapping
 
-from metering import bill_reader
-from metering.bill import ReadBill
-from metering.bill_reader import Wanted
-from metering.close_row import CloseRow, RowKind
-from metering.reconcile import Reconciled, Reconciling
+from metering.cost import bill_reader
+from metering.cost.bill import ReadBill
+from metering.cost.bill_reader import Wanted
+from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.reconcile import Reconciled, Reconciling
 from tests.support import cur
 
 METHOD = "slot-time"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from metering.close_manifest import LIST, NO_ROWS, Manifest, PoolTime, Reason, sum_of, totals
-from metering.close_row import CloseRow, RowKind
+from metering.cost.close_manifest import LIST, NO_ROWS, Manifest, PoolTime, Reason, sum_of, totals
+from metering.cost.close_row import CloseRow, RowKind
 
 HOUR = 490_896  # 2026-01-01T00
 

@@ -3,10 +3,10 @@
 import random
 from typing import NamedTuple
 
-from metering.allocation import split
-from metering.close_manifest import Manifest
-from metering.close_row import CloseRow, RowKind
-from metering.pricing import RateCard
+from metering.cost.allocation import split
+from metering.cost.close_manifest import Manifest
+from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.pricing import RateCard
 from tests.support import closed
 
 TYPES = {

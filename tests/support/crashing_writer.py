@@ -15,10 +15,10 @@ import signal
 import sys
 import time
 
-from metering.journal import Journal, new_writer_id
+from metering.journal.journal import Journal, new_writer_id
+from metering.journal.recorder import Recorder
+from metering.journal.turns import Entry
 from metering.record import Line
-from metering.recorder import Recorder
-from metering.turns import Entry
 from tests.support import journals, signing
 from tests.support.journals import Make
 

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from metering import record
-from metering.allocation import Method, Sharing
-from metering.archive import Archive
-from metering.close_hour import Price, Terms
-from metering.close_manifest import Manifest
-from metering.close_sources import Sources
-from metering.closes import Closes
-from metering.closing import NOBODY, Closing, Rules, Told
-from metering.objects import LocalObjects, Objects
+from metering.archive.archive import Archive
+from metering.archive.objects import LocalObjects, Objects
+from metering.cost.allocation import Method, Sharing
+from metering.cost.close_hour import Price, Terms
+from metering.cost.close_manifest import Manifest
+from metering.cost.close_sources import Sources
+from metering.cost.closes import Closes
+from metering.cost.closing import NOBODY, Closing, Rules, Told
+from metering.cost.work_units import WorkUnitTable
 from metering.record import AttemptOutcome, AttemptRecord, Instance
 from metering.units import NS_PER_HOUR, NS_PER_S
-from metering.work_units import WorkUnitTable
 from tests.support.journals import AT_NS, WRITER, Make, admitted, call, start, write_directory
 
 HOUR = AT_NS // NS_PER_HOUR

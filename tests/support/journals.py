@@ -4,8 +4,9 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from metering import chain, record
-from metering.journal import LOCK, segment_name
+from metering import record
+from metering.journal import chain
+from metering.journal.journal import LOCK, segment_name
 from metering.record import Line
 from metering.units import NS_PER_S
 from metering.usage import Usage, UsageSource

@@ -12,12 +12,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from metering import epochs, ledger
-from metering.epochs import Meta, Writer
-from metering.ledger import START, Balances, Batch, Done, Mark, Refused, Reply
+from metering.journal.replay import NOTHING
+from metering.ledger import epochs, ledger
+from metering.ledger.epochs import Meta, Writer
+from metering.ledger.ledger import START, Balances, Batch, Done, Mark, Refused, Reply
+from metering.ledger.store import StoreUnavailable
 from metering.record import Billed, CallRecord, Line, Outcome
-from metering.replay import NOTHING
-from metering.store import StoreUnavailable
 from metering.units import NS_PER_HOUR
 from metering.usage import UNKNOWN
 from tests.support import lines

@@ -5,7 +5,7 @@ Uses the product's types of lines, and its encoding to put them into files.
 
 from typing import Any
 
-from metering import chain
+from metering.journal import chain
 from metering.record import (
     Admitted,
     AttemptOutcome,

@@ -13,7 +13,7 @@ from gateway.operations import OPERATIONS
 from gateway.routing import Candidate, Plan, Target
 from gateway.tally import Facts
 from metering import record
-from metering.pricing import RateCard, Schedule
+from metering.cost.pricing import RateCard, Schedule
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -10,8 +10,8 @@ import random
 import select
 import sys
 
-from metering import families, metrics
-from metering.families import Totals
+from metering.pages import families, metrics
+from metering.pages.families import Totals
 from tests.support import lines
 from tests.support.writers import Worker
 

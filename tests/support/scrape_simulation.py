@@ -10,8 +10,9 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from metering import families, gone, journal, metrics, pages
-from metering.families import Families, Totals
+from metering.journal import journal
+from metering.pages import families, gone, metrics, pages
+from metering.pages.families import Families, Totals
 from metering.record import Outcome
 from tests.support import lines, writers
 from tests.support.writers import MakeLine, Worker

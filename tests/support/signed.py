@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from metering import chain, merkle, record
-from metering.checkpoint import Head, Signer
-from metering.journal import LOCK, segment_name
+from metering import record
+from metering.audit import merkle
+from metering.audit.checkpoint import Head, Signer
+from metering.journal import chain
+from metering.journal.journal import LOCK, segment_name
 from metering.record import Ended
 from tests.support import journals
 from tests.support.journals import AT_NS, WRITER, Make

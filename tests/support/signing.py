@@ -5,9 +5,9 @@ import time
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from metering.checkpoint import Signer
-from metering.keys import KEY_NAME, Keys
-from metering.notary import Notary, SigningKey
+from metering.audit.checkpoint import Signer
+from metering.audit.keys import KEY_NAME, Keys
+from metering.audit.notary import Notary, SigningKey
 
 
 def keys(state_dir: pathlib.Path) -> Keys:

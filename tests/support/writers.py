@@ -8,9 +8,9 @@ import pathlib
 import random
 from collections.abc import Callable
 
-from metering import chain
-from metering.journal import Directory, Journal, directories, new_writer_id
-from metering.pages import Page
+from metering.journal import chain
+from metering.journal.journal import Directory, Journal, directories, new_writer_id
+from metering.pages.pages import Page
 from metering.record import CallRecord, Line, Refused
 from tests.support import lines
 

@@ -1,0 +1,35 @@
+"""When a month can be closed. Pure.
+
+provisional ─▶ reconciled (by a bill) ─▶ closed          or, if a person says so, closed without a bill
+"""
+
+from collections.abc import Collection
+
+from metering.cost.close_manifest import Month, MonthState, hour_text, month_hours
+from metering.units import NS_PER_HOUR
+
+
+def hours_of(month: str) -> range:
+    """The hours of a month. Raises ValueError: that is none."""
+    return month_hours(month)
+
+
+def why_not(month: Month, closed: Collection[int], *, without_bill: bool, now_ns: int) -> str | None:
+    """Why a month can't be closed now; None: it can. closed: its closed hours; now_ns: wall clock.
+
+    Hours before the first closed one are none that a gateway has seen. Raises ValueError: it is no month.
+    """
+    hours = month_hours(month.month)
+    if month.state is MonthState.CLOSED:
+        return f"it was closed by {month.by} before"
+    if now_ns < hours.stop * NS_PER_HOUR:
+        return "it is not over"
+    if not closed:
+        return "none of its hours is closed; see `weighbridge close`"
+    missing = [hour for hour in range(min(closed), hours.stop) if hour not in closed]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"hour {hour_text(missing[0])}{more} is not closed; see `weighbridge close`"
+    if month.state is MonthState.PROVISIONAL and not without_bill:
+        return "it is not reconciled: see `weighbridge reconcile --bill FILE`, or close it --without-bill"
+    return None
