@@ -43,6 +43,7 @@ def close(args: argparse.Namespace) -> int:
         case ["month", str(month)]:
             if args.start or args.end or args.now:
                 raise CommandError("--from, --to and --now go with hours, not with a month", EXIT_USAGE)
+            say_defaults(args, "the month keeps the default chargeback and issuer, and no rate cards")
             return _close_month(place(args), month, without_bill=args.without_bill)
         case _:
             raise CommandError("write close, or close month 2026-11", EXIT_USAGE)
@@ -88,7 +89,7 @@ def _close_hours(args: argparse.Namespace) -> int:
 
 
 def _close_month(where: Place, month: str, *, without_bill: bool) -> int:
-    from gateway import close_runs
+    from gateway import close_runs, pricing_config
     from metering.archive.objects import ArchiveError
     from metering.cost import close_months
     from metering.cost.close_manifest import MonthState
@@ -111,7 +112,10 @@ def _close_month(where: Place, month: str, *, without_bill: bool) -> int:
         actor = event_journal.user()
         hours = len(closes.numbers(close_months.hours_of(month)))
         tell(where, "close month", events.month_closed(actor=actor, month=month, hours=hours, bills=bills))
-        closes.commit_month(month, MonthState.CLOSED, bills=bills, by=actor, at_ns=time.time_ns())
+        terms = pricing_config.terms(where.models, where.chargeback, where.exports)
+        closes.commit_month(
+            month, MonthState.CLOSED, bills=bills, by=actor, at_ns=time.time_ns(), terms=terms
+        )
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     except (ArchiveError, Outdone) as error:

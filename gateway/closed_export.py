@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from gateway import pricing_config
 from gateway.archives import objects_of
 from gateway.commands import EXIT_USAGE, CommandError
@@ -17,13 +19,14 @@ from gateway.config_load import Place
 from gateway.export_places import ExportPlace, place_of
 from metering.archive.objects import ArchiveError
 from metering.cost.close_files import CloseFileError
+from metering.cost.close_manifest import month_hours, month_of
 from metering.cost.closes import Closes
+from metering.cost.terms import Charged, Terms
 from metering.export import export_manifest, export_parquet, selection, zones
-from metering.export.export_manifest import ExportManifest, Made
+from metering.export.export_manifest import ExportManifest, Made, TermsUsed
 from metering.export.export_parquet import ParquetError
 from metering.export.exports import Format, Options, Stream
 from metering.export.focus import table
-from metering.export.focus.chargeback import Charged, cards_in_force
 from metering.export.focus.columns import Version
 from metering.export.focus.table import moment
 from metering.export.selection import Selection
@@ -45,7 +48,10 @@ WHAT: dict[Format, events.Exported] = {
 
 
 class Asked(NamedTuple):
-    """What is to be exported, and where to. zone: whose days; out: as export_places.place_of."""
+    """What is to be exported, and where to. zone: whose days; out: as export_places.place_of.
+
+    charged: how tenants are to be charged; None: as the month keeps it, or the configuration says.
+    """
 
     form: Format
     hours: range
@@ -54,19 +60,33 @@ class Asked(NamedTuple):
     options: Options
     omit_unpriced: bool
     running: bool
+    charged: Charged | None = None
 
 
 def options(form: Format, version: str | None, chargeback: str | None, place: Place) -> Options:
-    """How FOCUS is to be made. chargeback: None: as the configuration says. Raises ValueError: it can't be."""
+    """How FOCUS is to be made of months that are open. chargeback: None: as the configuration says.
+
+    Raises ValueError: it can't be.
+    """
     known = None if version is None else Version(version)
     if form in FOCUS:
         table.header(known, is_split=form is Format.FOCUS_SPLIT)
-    return Options(
-        issuer=table.Issuer(place.exports.account, place.exports.issuer),
-        version=known,
-        charged=Charged(chargeback or place.chargeback),
-        card_of=cards_in_force(pricing_config.rate_cards(place.models)),
-    )
+    terms = pricing_config.terms(place.models, chargeback or place.chargeback, place.exports)
+    return Options(terms=terms, version=known)
+
+
+def kept(asked: Asked, found: Selection) -> Asked:
+    """The same by the terms that closed months have kept. Raises ValueError: it was asked for other ones."""
+    if asked.form not in FOCUS:
+        return asked
+    own = {month: one.terms for month, one in found.closed.items() if one.terms is not None}
+    for month in found.months:
+        if asked.charged is not None and month in own and own[month].chargeback is not asked.charged:
+            raise ValueError(
+                f"{month} was closed with chargeback {own[month].chargeback}, and its file never changes: "
+                "leave the chargeback out, or export the other months alone"
+            )
+    return asked._replace(options=msgspec.structs.replace(asked.options, own=own))
 
 
 def write(
@@ -83,6 +103,10 @@ def write(
             raise CommandError("Parquet is a directory of files: name it with --out", EXIT_USAGE)
         closes = Closes(objects_of(pathlib.Path(place.state_dir), place.journal))
         found = selection.select(closes, asked.hours, running=asked.running)
+        try:
+            asked = kept(asked, found)
+        except ValueError as error:
+            raise CommandError(str(error), EXIT_USAGE) from error
         _check(asked, found, say)
         return _write(closes, asked, found, target, tell)
     except (ArchiveError, CloseFileError, ParquetError) as error:
@@ -112,6 +136,15 @@ def _check(asked: Asked, found: Selection, say: Callable[[str], None]) -> None:
         more = f", and {len(spans) - 1} more spans" if len(spans) > 1 else ""
         hours = "1 hour" if len(found.not_closed) == 1 else f"{len(found.not_closed)} hours"
         say(f"{hours} of this period not closed, and not in it: {spans[0]}{more}")
+    if asked.form in FOCUS:
+        for month in (month for month in found.months if _is_without_terms(found, month)):
+            say(
+                f"{month} was closed before months kept how they are charged: the configuration of today counts"
+            )
+
+
+def _is_without_terms(found: Selection, month: str) -> bool:
+    return month in found.closed and found.closed[month].terms is None
 
 
 def _write(
@@ -172,7 +205,6 @@ def manifest_of(asked: Asked, found: Selection, columns: Iterable[str], made: Ma
     columns = tuple(columns)
     version = asked.options.version
     return ExportManifest(
-        chargeback=asked.options.charged.value if asked.form is Format.FOCUS_CHARGEBACK else None,
         columns=columns,
         complete=not (found.not_closed or found.unpriced or missing or asked.running),
         created=instant_text(time.time_ns()),
@@ -190,10 +222,30 @@ def manifest_of(asked: Asked, found: Selection, columns: Iterable[str], made: Ma
         prices=different(one.prices for one in manifests),
         schema_sha256=export_manifest.schema_sha256(columns),
         sharing=different(one.sharing for one in manifests),
+        terms=_terms_used(asked, found),
         time_zone=asked.zone,
         to_hour=moment(asked.hours.stop),
         unpriced=found.unpriced,
     )
+
+
+def _terms_used(asked: Asked, found: Selection) -> dict[str, TermsUsed]:
+    """Of each month that the file has charges of, or bills in; none of what is no FOCUS."""
+    options, used = asked.options, dict[str, Terms]()
+    for part in found.parts if asked.form in FOCUS else ():
+        used[part.billed_in] = options.billed_by(part.billed_in)
+        used.setdefault(month_of(part.manifest.hour), options.charged_by(part))
+    is_chargeback = asked.form is Format.FOCUS_CHARGEBACK
+    return {
+        month: TermsUsed(
+            account=terms.account,
+            cards=tuple(card.id for card in terms.during(month_hours(month)).cards) if is_chargeback else (),
+            chargeback=terms.chargeback if is_chargeback else None,
+            issuer=terms.issuer,
+            kept=terms is not options.terms,
+        )
+        for month, terms in sorted(used.items())
+    }
 
 
 def _sha256(path: pathlib.Path) -> str:

@@ -119,20 +119,29 @@ def _ledger_file(out: str | None, start: str, end: str) -> pathlib.Path | None:
 
 def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
     from gateway import closed_export
+    from metering.cost.terms import Charged
     from metering.export.exports import Format
-    from metering.export.focus.chargeback import Charged
 
     form = Format(args.format)
     try:
         options = closed_export.options(form, args.focus_version, args.chargeback, where)
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
-    if form is Format.FOCUS_CHARGEBACK and options.charged is Charged.RATE_CARD:
+    if form is Format.FOCUS_CHARGEBACK and options.terms.chargeback is Charged.RATE_CARD:
         say_defaults(
-            args, "tenants are charged by rate card, and as no card is known, in one row for all kinds"
+            args,
+            "tenants are charged by rate card, and as no card is known, in one row for all kinds, "
+            "where a month was not closed with other terms",
         )
     asked = closed_export.Asked(
-        form, hours, args.tz, args.out, options, omit_unpriced=args.omit_unpriced, running=args.running
+        form,
+        hours,
+        args.tz,
+        args.out,
+        options,
+        omit_unpriced=args.omit_unpriced,
+        running=args.running,
+        charged=None if args.chargeback is None else Charged(args.chargeback),
     )
     closed_export.write(where, asked, lambda told: tell(where, "export", told), say)
     return EXIT_OK

@@ -29,6 +29,7 @@ from metering.cost import month_sums, summaries
 from metering.cost.amounts import total
 from metering.cost.close_manifest import Month, month_hours, month_of
 from metering.cost.closes import Closes
+from metering.cost.terms import Charged
 from metering.export import allocated_rows, export_manifest, row_cursor, row_pages, selection, zones
 from metering.export.export_manifest import Made
 from metering.export.export_parts import Part
@@ -191,7 +192,7 @@ def _report(question: Report, closes: Closes, config: Config) -> Answer:
         "object": "list",
         **_head(closes, question.month, found),
         "tenant": question.tenant,
-        "chargeback": config.chargeback,
+        "chargeback": found.chargeback_of(question.month) or config.chargeback,
         "data": [report_figures.line(line) for line in lines],
     }
     return _ok(told)
@@ -204,16 +205,27 @@ def _export(question: Export, closes: Closes, config: Config) -> Answer | Downlo
         options = closed_export.options(form, question.focus_version, question.charged, place_of(config))
     except ValueError as error:
         raise _Refused(str(error), "focus_version") from error
-    asked = Asked(
-        form, hours, question.period.zone, None, options, omit_unpriced=question.omit_unpriced, running=False
-    )
     found = selection.select(closes, hours)
+    asked = Asked(
+        form,
+        hours,
+        question.period.zone,
+        None,
+        options,
+        omit_unpriced=question.omit_unpriced,
+        running=False,
+        charged=None if question.charged is None else Charged(question.charged),
+    )
+    try:
+        asked = closed_export.kept(asked, found)
+    except ValueError as error:
+        raise _Refused(str(error), "chargeback") from error
     if closed_export.lacks_prices(asked, found):
         message = (
             f"no price is known of {', '.join(found.unpriced)}: omit_unpriced=true leaves their hours out"
         )
         raise _Refused(message, "omit_unpriced")
-    stream = Stream(form, selection.rows(closes, found.parts), options)
+    stream = Stream(form, selection.rows(closes, found.parts), asked.options)
     name = closed_export.file_name(asked)
     if question.is_manifest:
         for _ in stream:

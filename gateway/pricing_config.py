@@ -6,10 +6,11 @@ from typing import NamedTuple
 from backends import identity
 from backends.catalog import Catalog
 from backends.identity import ModelFacts, Probed
-from gateway.config import CardEntry, Config, Model, PriceEntry
+from gateway.config import CardEntry, Config, Exports, Model, PriceEntry
 from gateway.config_shape import did_you_mean
 from metering.cost.price_book import InstancePrice, PriceBook, shipped_prices
 from metering.cost.pricing import PriceList, RateCard, Unpriced, explain
+from metering.cost.terms import Charged, Terms
 from metering.cost.work_units import WorkUnits, WorkUnitTable
 from metering.periods import parse_instant
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
@@ -35,6 +36,16 @@ def price_list(config: Config, book: PriceBook) -> PriceList:
 def rate_cards(models: Iterable[Model]) -> list[RateCard]:
     """All of them."""
     return [_card(model.name, entry) for model in models for entry in model.rate_cards]
+
+
+def terms(models: Iterable[Model], chargeback: str, exports: Exports) -> Terms:
+    """How tenants are charged, and by whom, as the configuration says now."""
+    return Terms(
+        account=exports.account,
+        cards=tuple(rate_cards(models)),
+        chargeback=Charged(chargeback),
+        issuer=exports.issuer,
+    )
 
 
 def work_units(models: Iterable[Model]) -> WorkUnitTable:

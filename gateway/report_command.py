@@ -115,6 +115,7 @@ def _by(closes: "Closes", found: "Selection", by: Sequence[str], zone: datetime.
 def _tenant(closes: "Closes", found: "Selection", tenant: str, where: Place) -> Made:
     from gateway import report_figures, report_page
     from metering.cost import month_sums
+    from metering.cost.close_manifest import month_of
 
     lines = month_sums.tenant_lines(closes, found, tenant)
     if not lines:
@@ -125,9 +126,10 @@ def _tenant(closes: "Closes", found: "Selection", tenant: str, where: Place) -> 
         for one in month_sums.waterfalls(closes, found.parts)
         if one.pool in pools and one.ratios is not None
     ]
-    page = ["", *report_page.tenant(tenant, lines, where.chargeback), "", *used]
+    chargeback = found.chargeback_of(month_of(found.period.start)) or where.chargeback
+    page = ["", *report_page.tenant(tenant, lines, chargeback), "", *used]
     figures = [report_figures.line(line) for line in lines]
-    return page, {"tenant": tenant, "chargeback": where.chargeback, "lines": figures}
+    return page, {"tenant": tenant, "chargeback": chargeback, "lines": figures}
 
 
 def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], model: str, where: Place) -> Made:

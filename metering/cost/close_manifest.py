@@ -18,6 +18,7 @@ import msgspec
 
 from metering.archive.manifest import NotAManifest
 from metering.cost.close_row import CloseRow, RowKind
+from metering.cost.terms import Terms
 from metering.cost.work_units import WorkUnits
 from metering.units import usd_text
 
@@ -183,7 +184,8 @@ class Month(msgspec.Struct, frozen=True, kw_only=True):
     """A state of a month, and the hours as they were then, by their text.
 
     bills: SHA-256 of each bill's file; none of a month that was closed without. number: from 1; 0: nobody has said
-    anything of this month, it is provisional.
+    anything of this month, it is provisional. terms: of a closed month, with the cards that held in it; None: it is not
+    closed, or was before months kept them.
     """
 
     at_ns: int
@@ -193,6 +195,7 @@ class Month(msgspec.Struct, frozen=True, kw_only=True):
     month: str
     number: int
     state: MonthState
+    terms: Terms | None = None
     v: int = VERSION
 
 

@@ -37,6 +37,7 @@ from metering.cost.close_manifest import (
     parse_hour,
 )
 from metering.cost.close_row import CloseRow
+from metering.cost.terms import Terms
 
 M = TypeVar("M", Manifest, Month)
 
@@ -168,19 +169,37 @@ class Closes:
         return found
 
     def commit_month(
-        self, month: str, state: MonthState, *, bills: tuple[str, ...], by: str, at_ns: int
+        self,
+        month: str,
+        state: MonthState,
+        *,
+        bills: tuple[str, ...],
+        by: str,
+        at_ns: int,
+        terms: Terms | None = None,
     ) -> Month:
-        """Give a month its next state, with the hours as they are now. Raises Outdone, ValueError: it can't be."""
+        """Give a month its next state, with the hours as they are now. terms: those that it is closed with.
+
+        Raises Outdone, ValueError: it can't be.
+        """
         before = self.month(month)
         if before.state is MonthState.CLOSED:
             raise ValueError(f"{month} is closed; what comes after that is a correction")
         hours = {}
-        for hour, revision in self.numbers(close_manifest.month_hours(month)).items():
+        period = close_manifest.month_hours(month)
+        for hour, revision in self.numbers(period).items():
             data = self._objects.get(_manifest_path(hour, revision))
             assert data is not None
             hours[hour_text(hour)] = HourRevision(revision=revision, sha256=hashlib.sha256(data).hexdigest())
         made = Month(
-            at_ns=at_ns, bills=bills, by=by, hours=hours, month=month, number=before.number + 1, state=state
+            at_ns=at_ns,
+            bills=bills,
+            by=by,
+            hours=hours,
+            month=month,
+            number=before.number + 1,
+            state=state,
+            terms=None if terms is None else terms.during(period),
         )
         path = f"{MONTHS}{month}/{made.number:04d}.json"
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from metering.cost.close_manifest import hour_text
+from metering.cost.terms import Charged
 from metering.export.export_parts import Part
 from metering.export.focus.table import moment
 from metering.periods import instant_text
@@ -47,15 +48,27 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     sums: dict[str, str]
 
 
+class TermsUsed(msgspec.Struct, frozen=True, kw_only=True):
+    """How a month of a FOCUS file is charged, and by whom. kept: it was closed with that; else the configuration's.
+
+    chargeback, cards (their ids): of a chargeback; of a split file null and none.
+    """
+
+    account: str
+    cards: tuple[str, ...]
+    chargeback: Charged | None
+    issuer: str
+    kept: bool
+
+
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. Moments are UTC; the period is half-open; sums are decimal strings in USD.
 
     months: the state of each month of the period. complete: every hour of the period is closed and its prices are
     known; not_closed: spans that are not, as «first/behind last»; missing: writers whose journals could not be read
-    when an hour was closed.
+    when an hour was closed. terms: by month; of FOCUS.
     """
 
-    chargeback: str | None
     columns: tuple[str, ...]
     complete: bool
     created: str
@@ -74,6 +87,7 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     prices: tuple[str, ...]
     schema_sha256: str
     sharing: tuple[str, ...]
+    terms: dict[str, TermsUsed]
     time_zone: str
     to_hour: str
     unpriced: tuple[str, ...]

@@ -10,15 +10,17 @@ import csv
 import enum
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from metering.cost.close_manifest import month_of
+from metering.cost.terms import Terms
 from metering.export import allocated_rows, cells
-from metering.export.export_parts import ExportRow
+from metering.export.export_parts import ExportRow, Part
 from metering.export.focus import chargeback, split, table
 from metering.export.focus.charge import Charge
-from metering.export.focus.chargeback import CardOf, Charged
 from metering.export.focus.columns import Version
 
 _PIECE_CHARACTERS = 1 << 16
@@ -37,13 +39,21 @@ class Format(enum.StrEnum):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How FOCUS files are made. version None: for 1.4 and tools that know 1.2 alone.
 
-    charged, card_of: how tenants are charged, and what calls were priced by; of a chargeback.
+    own: the terms that closed months have kept, by month; terms: of all that have none.
     """
 
-    issuer: table.Issuer = table.Issuer()
+    own: Mapping[str, Terms] = {}
+    terms: Terms = Terms()
     version: Version | None = None
-    charged: Charged = Charged.RATE_CARD
-    card_of: CardOf = lambda _: None
+
+    def charged_by(self, part: Part) -> Terms:
+        """How its rows are charged: a correction as its month was, whose charge it takes back."""
+        of_hour = self.own.get(month_of(part.manifest.hour))
+        return of_hour or self.billed_by(part.billed_in)
+
+    def billed_by(self, month: str) -> Terms:
+        """Who bills what is billed in this month: its own charges, and corrections of months before."""
+        return self.own.get(month, self.terms)
 
 
 class Stream:
@@ -95,13 +105,17 @@ class Stream:
         self, charges: Iterable[Charge], columns: tuple[str, ...], options: Options
     ) -> Iterator[list[str | None]]:
         self._sums = dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), 0)
+        issuers: dict[str, table.Issuer] = {}
         for charge in charges:
             self.rows += 1
+            if (issuer := issuers.get(charge.billed_in)) is None:
+                by = options.billed_by(charge.billed_in)
+                issuer = issuers[charge.billed_in] = table.Issuer(by.account, by.issuer)
             for name in ("BilledCost", "EffectiveCost"):
                 self._sums[name] += charge.cost_ausd
             for name in ("ContractedCost", "ListCost"):
                 self._sums[name] += charge.list_ausd
-            yield table.row(charge, columns, options.issuer)
+            yield table.row(charge, columns, issuer)
 
     def _of_rows(self, rows: Iterable[ExportRow]) -> Iterator[ExportRow]:
         names = {field: f"{field.removesuffix('pusd')}usd" for field in allocated_rows.SUMS}
@@ -114,7 +128,9 @@ class Stream:
 
 
 def _chargeback(rows: Iterable[ExportRow], options: Options) -> Iterator[Charge]:
-    return chargeback.charges(rows, options.charged, options.card_of)
+    for part, of_part in itertools.groupby(rows, key=lambda one: one.part):
+        terms = options.charged_by(part)
+        yield from chargeback.charges(of_part, terms.chargeback, chargeback.cards_in_force(terms.cards))
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[str | None]]) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from metering.cost.close_manifest import (
     provisional,
 )
 from metering.cost.closes import Closes
+from metering.cost.terms import Charged
 from metering.export.export_parts import Correction, ExportRow, Part
 from metering.units import NS_PER_HOUR
 
@@ -28,18 +29,24 @@ from metering.units import NS_PER_HOUR
 class Selection(NamedTuple):
     """parts: in the order in which they are exported. not_closed: hours of the period that have no revision.
 
-    months: the state of each month that the period touches.
+    months: the state of each month that the period touches. closed: all months that are closed, as they were then.
     """
 
     period: range
     parts: tuple[Part, ...]
     not_closed: tuple[int, ...]
     months: dict[str, MonthState]
+    closed: dict[str, Month]
 
     @property
     def unpriced(self) -> tuple[str, ...]:
         """Instance types without a price: their hours are there, their money is unknown."""
         return tuple(sorted({one for part in self.parts for one in part.manifest.unpriced}))
+
+    def chargeback_of(self, month: str) -> Charged | None:
+        """How a month's tenants are charged, if it was closed with that; None: as the configuration says."""
+        terms = self.closed[month].terms if month in self.closed else None
+        return None if terms is None else terms.chargeback
 
 
 def select(closes: Closes, period: range, *, running: bool = False, as_of_ns: int | None = None) -> Selection:
@@ -51,19 +58,26 @@ def select(closes: Closes, period: range, *, running: bool = False, as_of_ns: in
     assert not (running and as_of_ns is not None)
     charges: dict[int, Manifest] = {}
     months: dict[str, MonthState] = {}
+    closed = _closed(closes, as_of_ns)
     for month in sorted({month_of(hour) for hour in period}):
         of_month = month_hours(month)
         within = range(max(of_month.start, period.start), min(of_month.stop, period.stop))
-        state = _state(closes, month, as_of_ns)
-        months[month] = state.state
-        if state.state is MonthState.CLOSED:
-            found = [one for one in closes.of_month(state) if one.hour in within]
+        months[month] = MonthState.CLOSED if month in closed else _state(closes, month, as_of_ns).state
+        if month in closed:
+            found = [one for one in closes.of_month(closed[month]) if one.hour in within]
         else:
             found = _made_by(closes, closes.hours(within, running=running), as_of_ns)
         charges |= {one.hour: one for one in found}
     parts = [Part(charges[hour]) for hour in sorted(charges)]
-    parts += sorted(_corrections(closes, period, as_of_ns), key=_order)
-    return Selection(period, tuple(parts), tuple(hour for hour in period if hour not in charges), months)
+    parts += sorted(_corrections(closes, closed, period, as_of_ns), key=_order)
+    missing = tuple(hour for hour in period if hour not in charges)
+    return Selection(period, tuple(parts), missing, months, closed)
+
+
+def _closed(closes: Closes, as_of_ns: int | None) -> dict[str, Month]:
+    """The months that were closed by then."""
+    states = (_state(closes, month, as_of_ns) for month in closes.months())
+    return {one.month: one for one in states if one.state is MonthState.CLOSED}
 
 
 def _state(closes: Closes, month: str, as_of_ns: int | None) -> Month:
@@ -93,13 +107,13 @@ def rows(closes: Closes, parts: tuple[Part, ...]) -> Iterator[ExportRow]:
             yield ExportRow(row, part)
 
 
-def _corrections(closes: Closes, period: range, as_of_ns: int | None) -> Iterator[Part]:
+def _corrections(
+    closes: Closes, closed: dict[str, Month], period: range, as_of_ns: int | None
+) -> Iterator[Part]:
     closed_with: dict[int, int] = {}
-    for month in closes.months():
-        state = _state(closes, month, as_of_ns)
-        if state.state is MonthState.CLOSED:
-            kept = {parse_hour(text): one.revision for text, one in state.hours.items()}
-            closed_with |= {hour: kept.get(hour, 0) for hour in month_hours(month)}
+    for month, state in closed.items():
+        kept = {parse_hour(text): one.revision for text, one in state.hours.items()}
+        closed_with |= {hour: kept.get(hour, 0) for hour in month_hours(month)}
     if not closed_with:
         return
     for hour, newest in sorted(closes.numbers(range(min(closed_with), max(closed_with) + 1)).items()):

@@ -16,8 +16,8 @@ from gateway.cli import main
 from gateway.commands import CommandError
 from gateway.config import Journal
 from metering.archive.objects import LocalObjects
-from metering.cost.close_manifest import MonthState, Reason, hour_text
-from metering.cost.close_row import RowKind
+from metering.cost.close_manifest import MonthState, Reason, hour_text, month_hours
+from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.closes import Closes
 from metering.journal import chain
 from metering.journal.journal import directories
@@ -172,7 +172,7 @@ def test_rate_cards_of_the_configuration_price_the_chargeback(closes: Closes, he
         )
         == 0
     )
-    assert manifest("cb.csv")["chargeback"] == "allocated"
+    assert manifest("cb.csv")["terms"]["2026-01"]["chargeback"] == "allocated"
     assert {(one["BillingAccountId"], one["InvoiceIssuerName"], one["InvoiceId"]) for one in rows} == {
         ("llm-platform", "Example Corp", "llm-platform-2026-01")
     }
@@ -251,6 +251,160 @@ def test_a_closed_month_never_changes_and_what_comes_late_is_in_the_month_it_com
         assert main(["focus", "check", f"{form}-late"]) == 0
         assert manifest(f"{form}-late")["file"]["sums"]["EffectiveCost"] == f"{difference / 10**12:.12f}"
     assert manifest("csv-late")["file"]["sums"]["allocated_usd"] == f"{difference / 10**12:.12f}"
+
+
+def configure(here: pathlib.Path, chargeback: str, account: str, prompt: str) -> None:
+    card = {
+        "family": "inf2",
+        "prompt": prompt,
+        "cached_prompt": "0.1",
+        "completion": "2",
+        "date": "2025-12-01",
+        "source": account,
+    }
+    config = {
+        "state_dir": "state",
+        "exports": {"account": account, "issuer": f"{account} Corp"},
+        "chargeback": chargeback,
+        "tenants": [{"name": "acme"}],
+        "models": [{"name": "llama", "tiers": [{"backends": ["inf2-a"]}], "rate_cards": [card]}],
+        "backends": [
+            {
+                "name": "inf2-a",
+                "url": "http://127.0.0.1:1",
+                "model": "llama",
+                "instance_type": "inf2.48xlarge",
+            }
+        ],
+    }
+    (here / "weighbridge.yaml").write_text(json.dumps(config))
+
+
+def by_card(hour: int) -> list[CloseRow]:
+    """Rows of an hour whose calls a prompt price of 0.5 explains."""
+    tenant = closed.row(
+        hour, kind=RowKind.TENANT, tenant="acme", model="llama", operation="chat", micro_hours=600_000, calls=1,
+        prompt_tokens=1_000, completion_tokens=500, estimated_pusd=1_500_000_000,
+    )  # fmt: skip
+    return [closed.row(hour, micro_hours=400_000), tenant]
+
+
+def january(closes: Closes, here: pathlib.Path) -> range:
+    """The last hours of a month that is closed with rate cards of account `old`; then all is configured anew."""
+    hours = range(month_hours("2026-01").stop - 2, month_hours("2026-01").stop)
+    for hour in hours:
+        closes.commit(closed.manifest(by_card(hour), hour=hour), by_card(hour))
+    (here / "state" / "journal").mkdir(exist_ok=True)
+    configure(here, "rate-card", "old", "0.5")
+    assert main(["close", "month", "2026-01", "--without-bill"]) == 0
+    return hours
+
+
+MONTH = ["--from", "2026-01-01", "--to", "2026-02-01"]
+
+
+def focus(form: str, out: str, *more: str, period: list[str] = MONTH) -> list[dict[str, str]]:
+    assert main(["export", *period, "--format", form, "--out", out, *more]) == 0
+    with open(out, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_closed_months_files_hang_on_no_configuration(closes: Closes, here: pathlib.Path) -> None:
+    january(closes, here)
+    rows = focus("focus-chargeback", "cb.csv")
+    focus("focus-split", "split.csv")
+    assert [one["SkuPriceId"] for one in rows[:2]] == [
+        "llama/inf2@2025-12-01/prompt",
+        "llama/inf2@2025-12-01/completion",
+    ]
+    configure(here, "allocated", "new", "9")
+    for form, was in (("focus-chargeback", "cb.csv"), ("focus-split", "split.csv")):
+        focus(form, "again.csv")
+        assert pathlib.Path("again.csv").read_bytes() == pathlib.Path(was).read_bytes()
+    (here / "weighbridge.yaml").unlink()
+    assert export("focus-chargeback", "--out", "again.csv", period=MONTH) == 0
+    assert pathlib.Path("again.csv").read_bytes() == pathlib.Path("cb.csv").read_bytes()
+    assert manifest("again.csv")["terms"] == {
+        "2026-01": {
+            "account": "old",
+            "cards": ["llama/inf2@2025-12-01"],
+            "chargeback": "rate-card",
+            "issuer": "old Corp",
+            "kept": True,
+        }
+    }
+
+
+def test_the_mutant_that_takes_the_configuration_of_the_day_is_seen(
+    closes: Closes, here: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closed_export, "kept", lambda asked, _found: asked)
+    with pytest.raises(AssertionError):
+        test_a_closed_months_files_hang_on_no_configuration(closes, here)
+
+
+def test_a_closed_month_is_charged_in_no_other_way(
+    closes: Closes, here: pathlib.Path, capsys: Capture
+) -> None:
+    january(closes, here)
+    period = ["--from", "2026-01-31", "--to", "2026-02-02"]
+    asked = ["export", *period, "--format", "focus-chargeback", "--out", "cb.csv", "--chargeback"]
+    before = told(here)
+    assert main([*asked, "allocated"]) == commands.EXIT_USAGE
+    says = (
+        "2026-01 was closed with chargeback rate-card, and its file never changes: leave the chargeback out"
+    )
+    assert says in capsys.readouterr().err
+    assert not pathlib.Path("cb.csv").exists()
+    assert told(here) == before
+    assert main([*asked, "rate-card"]) == 0
+
+
+def test_each_month_of_a_period_has_its_own_terms_and_corrections_those_of_what_they_take_back(
+    closes: Closes, here: pathlib.Path
+) -> None:
+    hours = january(closes, here)
+    configure(here, "allocated", "new", "9")
+    late = [row for row in by_card(hours[1]) if row.tenant is None]
+    made_ns = (hours.stop + 30) * 3_600 * 10**9
+    changed = closed.manifest(late, hour=hours[1], revision=2, reason=Reason.LATE, closed_ns=made_ns)
+    closes.commit(changed, late)
+    closes.commit(closed.manifest(by_card(hours.stop), hour=hours.stop), by_card(hours.stop))
+    rows = focus("focus-chargeback", "cb.csv", period=["--from", "2026-01-01", "--to", "2026-03-01"])
+    mine = [one for one in rows if one["SubAccountId"] == "acme"]
+    assert [
+        (one["ChargePeriodStart"][:10], one["BillingAccountId"], one["InvoiceId"], one["ChargeClass"], one["x_Kind"])
+        for one in mine
+        if one["SkuMeter"] != "Completion Tokens"
+    ] == [
+        ("2026-01-31", "old", "old-2026-01", "", "tenant"),
+        ("2026-01-31", "old", "old-2026-01", "", "tenant"),
+        ("2026-02-01", "new", "new-2026-02", "", "tenant"),
+        ("2026-01-31", "new", "new-2026-02", "Correction", "tenant"),
+    ]  # fmt: skip
+    assert [one["SkuMeter"] for one in mine if one["ChargeClass"]] == ["Prompt Tokens", "Completion Tokens"]
+    terms = manifest("cb.csv")["terms"]
+    assert {month: (one["chargeback"], one["kept"]) for month, one in terms.items()} == {
+        "2026-01": ("rate-card", True),
+        "2026-02": ("allocated", False),
+    }
+
+
+def test_a_month_that_was_closed_without_terms_says_so(
+    closes: Closes, here: pathlib.Path, capsys: Capture
+) -> None:
+    fleet(closes)
+    closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="cli:test", at_ns=1)
+    assert export("focus-split", "--out", "split.csv") == 0
+    says = "2026-01 was closed before months kept how they are charged: the configuration of today counts"
+    assert says in capsys.readouterr().err
+    assert manifest("split.csv")["terms"]["2026-01"] == {
+        "account": "weighbridge",
+        "cards": [],
+        "chargeback": None,
+        "issuer": "Weighbridge",
+        "kept": False,
+    }
 
 
 def test_parquet_is_partitioned_by_day_and_tenant(closes: Closes, here: pathlib.Path) -> None:

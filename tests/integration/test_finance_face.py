@@ -23,6 +23,7 @@ from metering.archive.objects import LocalObjects
 from metering.cost.close_manifest import MonthState
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.closes import Closes
+from metering.cost.terms import Charged, Terms
 from tests.support import closed, closed_fleet, gateway, mutants
 from tests.support.gateway import Gateway, eventually
 from tests.support.ports import free_port
@@ -63,13 +64,13 @@ def large(hour: int) -> list[CloseRow]:
 
 
 @contextlib.contextmanager
-def running(directory: pathlib.Path, **more: object) -> Iterator[Gateway]:
-    """With closed hours. What its readers fetch is under directory/tmp."""
+def running(directory: pathlib.Path, *, terms: Terms | None = None, **more: object) -> Iterator[Gateway]:
+    """With closed hours, of a month that was closed with these terms. What its readers fetch is under directory/tmp."""
     closes = Closes(LocalObjects(directory / "state"))
     for hour in small():
         closes.commit(hour.manifest, hour.rows)
     # No journal knows of these hours, so the gateway's own close will find them changed; a closed month stays.
-    closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="cli:test", at_ns=AT_NS)
+    closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="cli:test", at_ns=AT_NS, terms=terms)
     (directory / "tmp").mkdir()
     env = {"TMPDIR": str(directory / "tmp")} | dict(more.pop("env", {}))  # type: ignore[call-overload]
     backend = BACKEND | {"url": f"http://127.0.0.1:{free_port()}"}
@@ -325,14 +326,26 @@ def test_a_question_whose_reader_dies_is_a_fault_of_ours(front: Gateway) -> None
     assert told(front, "finance_read")[-1]["data"]["status"] == "500"
 
 
+def test_a_closed_month_is_charged_as_it_was_closed(tmp_path: pathlib.Path) -> None:
+    with running(tmp_path, terms=Terms(account="old", chargeback=Charged.ALLOCATED)) as front:
+        path = f"/finance/v1/exports/focus-chargeback/manifest?{PERIOD}"
+        terms = ask(front, path).json()["terms"]["2026-01"]
+        assert (terms["account"], terms["chargeback"], terms["kept"]) == ("old", "allocated", True)
+        refused = ask(front, f"{path}&chargeback=rate-card")
+        assert (refused.status, refused.json()["error"]["param"]) == (400, "chargeback")
+        report = ask(front, "/finance/v1/report?month=2026-01&tenant=acme").json()
+        assert report["chargeback"] == "allocated"
+
+
 def test_the_charge_is_as_configured_and_the_port_for_operations_has_it_too(tmp_path: pathlib.Path) -> None:
     port = free_port()
     with running(tmp_path, chargeback="allocated", ops={"listen": f"127.0.0.1:{port}"}) as front:
         front.port = port
         path = f"/finance/v1/exports/focus-chargeback/manifest?{PERIOD}"
         assert ask(front, path, None).status == 401
-        assert ask(front, path).json()["chargeback"] == "allocated"
-        assert ask(front, f"{path}&chargeback=rate-card").json()["chargeback"] == "rate-card"
+        assert ask(front, path).json()["terms"]["2026-01"]["chargeback"] == "allocated"
+        other = ask(front, f"{path}&chargeback=rate-card").json()
+        assert other["terms"]["2026-01"]["chargeback"] == "rate-card"
         manifest = front.state_dir / "close" / "2026-01-01T00" / "rev-1" / "manifest.json"
         manifest.write_text("altered")
         answer = ask(front, f"/finance/v1/hours?{PERIOD}")

@@ -11,7 +11,6 @@ A call's cost was rounded to a picodollar when it ended. Where the cards in forc
 within that (the card changed within the hour, kinds of usage besides tokens), it stands in one row, `calls`.
 """
 
-import enum
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
@@ -19,6 +18,7 @@ import msgspec
 
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.pricing import RateCard
+from metering.cost.terms import Charged
 from metering.export.export_parts import ExportRow, Part
 from metering.export.focus.charge import (
     MICRO,
@@ -42,13 +42,6 @@ CardOf = Callable[[CloseRow], RateCard | None]
 _ATTO_PER_PICO = 1_000_000
 _ROUNDED_AUSD_MAX = _ATTO_PER_PICO // 2
 """By how much the rounding of one call moves its cost at most."""
-
-
-class Charged(enum.StrEnum):
-    """How tenants are charged (`chargeback`)."""
-
-    RATE_CARD = "rate-card"
-    ALLOCATED = "allocated"
 
 
 def cards_in_force(cards: Iterable[RateCard]) -> CardOf:

@@ -2,6 +2,7 @@
 
 import datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,8 @@ from metering.cost.close_manifest import (
     parse_hour,
 )
 from metering.cost.close_row import RowKind
+from metering.cost.pricing import RateCard
+from metering.cost.terms import Charged, Terms
 from tests.support.closed import HOUR, manifest, row
 
 
@@ -71,7 +74,24 @@ def test_manifests_are_read_as_they_are_written() -> None:
     assert close_manifest.decode(close_manifest.encode(one)) == one
     month = Month(at_ns=1, bills=(), by="", hours={}, month="2026-01", number=1, state=MonthState.CLOSED)
     assert close_manifest.decode_month(close_manifest.encode(month)) == month
+    card = RateCard(
+        model="llama",
+        hardware="inf2",
+        prompt=1,
+        cached_prompt=2,
+        completion=3,
+        date="2026-01-01",
+        source="ours",
+    )
+    terms = Terms(account="a", cards=(card,), chargeback=Charged.ALLOCATED, issuer="i")
+    with_terms = msgspec.structs.replace(month, terms=terms)
+    assert close_manifest.decode_month(close_manifest.encode(with_terms)) == with_terms
     for decode in (close_manifest.decode, close_manifest.decode_month):
         with pytest.raises(NotAManifest):
             decode(b'{"hour":"x"}')
     assert month_of(HOUR) == "2026-01"
+
+
+def test_months_that_were_closed_before_they_kept_terms_are_read() -> None:
+    old = b'{"at_ns":1,"bills":[],"by":"","hours":{},"month":"2026-01","number":1,"state":"closed","v":1}\n'
+    assert close_manifest.decode_month(old).terms is None

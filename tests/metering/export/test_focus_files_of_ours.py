@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.pricing import RateCard
+from metering.cost.terms import Charged
 from metering.export.export_parts import Correction, ExportRow, Part
 from metering.export.focus import chargeback, split, table
 from metering.export.focus.charge import Charge
-from metering.export.focus.chargeback import Charged
 from metering.export.focus.check import check
 from metering.export.focus.columns import Version
 from tests.support import closed, closed_fleet

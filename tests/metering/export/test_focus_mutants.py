@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from metering.cost.close_row import CloseRow
+from metering.cost.terms import Charged
 from metering.export.export_parts import Part
 from metering.export.focus import chargeback, split
 from metering.export.focus.charge import Charge
-from metering.export.focus.chargeback import Charged
 from tests.metering.export import test_focus_files_of_ours as laws
 
 SEEDS = range(12)
