@@ -18,10 +18,10 @@ from gateway.commands import EXIT_USAGE, CommandError
 from gateway.config_load import Place
 from gateway.export_places import ExportPlace, place_of
 from metering.archive.objects import ArchiveError
+from metering.cost.charge_terms import Charged, ChargeTerms
 from metering.cost.close_files import CloseFileError
 from metering.cost.close_manifest import month_hours, month_of
 from metering.cost.closes import Closes
-from metering.cost.terms import Charged, Terms
 from metering.export import export_manifest, export_parquet, selection, zones
 from metering.export.export_manifest import ExportManifest, Made, TermsUsed
 from metering.export.export_parquet import ParquetError
@@ -231,7 +231,7 @@ def manifest_of(asked: Asked, found: Selection, columns: Iterable[str], made: Ma
 
 def _terms_used(asked: Asked, found: Selection) -> dict[str, TermsUsed]:
     """Of each month that the file has charges of, or bills in; none of what is no FOCUS."""
-    options, used = asked.options, dict[str, Terms]()
+    options, used = asked.options, dict[str, ChargeTerms]()
     for part in found.parts if asked.form in FOCUS else ():
         used[part.billed_in] = options.billed_by(part.billed_in)
         used.setdefault(month_of(part.manifest.hour), options.charged_by(part))

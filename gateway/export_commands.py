@@ -119,7 +119,7 @@ def _ledger_file(out: str | None, start: str, end: str) -> pathlib.Path | None:
 
 def _closed(args: argparse.Namespace, where: Place, hours: range) -> int:
     from gateway import closed_export
-    from metering.cost.terms import Charged
+    from metering.cost.charge_terms import Charged
     from metering.export.exports import Format
 
     form = Format(args.format)

@@ -27,9 +27,9 @@ from gateway.finance_questions import (
 from metering.audit import audit
 from metering.cost import month_sums, summaries
 from metering.cost.amounts import total
+from metering.cost.charge_terms import Charged
 from metering.cost.close_manifest import Month, month_hours, month_of
 from metering.cost.closes import Closes
-from metering.cost.terms import Charged
 from metering.export import allocated_rows, export_manifest, row_cursor, row_pages, selection, zones
 from metering.export.export_manifest import Made
 from metering.export.export_parts import Part
@@ -140,7 +140,7 @@ def _hour(part: Part) -> Json:
     one = part.manifest
     names = (
         "revision", "reason", "basis", "made_by", "method", "sharing", "prices", "weights", "instances", "pools",
-        "ratios", "totals", "missing", "unpriced", "remarks", "writers",
+        "ratios", "totals", "missing", "unpriced", "unbilled", "remarks", "writers",
     )  # fmt: skip
     return {
         "hour": moment(one.hour),

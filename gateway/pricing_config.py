@@ -8,9 +8,9 @@ from backends.catalog import Catalog
 from backends.identity import ModelFacts, Probed
 from gateway.config import CardEntry, Config, Exports, Model, PriceEntry
 from gateway.config_shape import did_you_mean
+from metering.cost.charge_terms import Charged, ChargeTerms
 from metering.cost.price_book import InstancePrice, PriceBook, shipped_prices
 from metering.cost.pricing import PriceList, RateCard, Unpriced, explain
-from metering.cost.terms import Charged, Terms
 from metering.cost.work_units import WorkUnits, WorkUnitTable
 from metering.periods import parse_instant
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
@@ -38,9 +38,9 @@ def rate_cards(models: Iterable[Model]) -> list[RateCard]:
     return [_card(model.name, entry) for model in models for entry in model.rate_cards]
 
 
-def terms(models: Iterable[Model], chargeback: str, exports: Exports) -> Terms:
+def terms(models: Iterable[Model], chargeback: str, exports: Exports) -> ChargeTerms:
     """How tenants are charged, and by whom, as the configuration says now."""
-    return Terms(
+    return ChargeTerms(
         account=exports.account,
         cards=tuple(rate_cards(models)),
         chargeback=Charged(chargeback),

@@ -3,7 +3,8 @@
     judge   bill and closed hours ─▶ every difference by name ─▶ is it all explained?
     give    ─▶ the journal tells ─▶ a revision of each hour that changes ─▶ the month is reconciled
 
-Nothing is written of a bill that is not explained, nor in a dry run. Hours that a bill which is not whole does not
+Nothing is written of a bill that is not explained, of a month that is not over or has hours that are not closed, nor in
+a dry run. Hours that a bill which is not whole does not
 reach keep what they have, and the month stays as it is.
 """
 
@@ -60,7 +61,14 @@ def reconcile(args: argparse.Namespace) -> int:
         if not judged.result.is_explained:
             say("nothing was changed: the bill is not all explained")
             return EXIT_FAILED
-        if not args.dry_run:
+        refused = work.refused(time.time_ns())
+        if args.dry_run:
+            if refused is not None:
+                say(f"it can't be reconciled now: {refused}")
+        elif refused is not None:
+            say(f"nothing was changed: {refused}")
+            return EXIT_FAILED
+        else:
             _give(where, work, judged)
     except BillError as error:
         raise CommandError(str(error), EXIT_USAGE) from error
@@ -130,15 +138,26 @@ class _Work(NamedTuple):
         ]
         return _Judged(reconciling.result(self.read.split_rows), changed)
 
+    def refused(self, now_ns: int) -> str | None:
+        """Why its hours can't take this bill now; None: they can."""
+        from metering.cost import close_months
+
+        closed = {one.hour for one in self.manifests}
+        return close_months.why_no_bill(self.read.month, closed, until=self.until, now_ns=now_ns)
+
     def give(self, hours: Collection[int], by: str, clock: Callable[[], int]) -> None:
         """Put a revision of each of these hours. Raises Outdone, as Closes.commit."""
+        import msgspec
+
         from metering.cost.reconcile import Reconciling
 
         reconciling = Reconciling(self.read.bill, self.registered)
         wanted = frozenset(hours)
         for manifest, rows in self._hours(one for one in self.manifests if one.hour in wanted):
             new = reconciling.hour(manifest.hour, rows, manifest.method)
-            self.closes.commit(_revision(manifest, new, self.basis, by, clock()), new)
+            made = _revision(manifest, new, self.basis, by, clock())
+            unbilled = reconciling.unbilled(manifest.hour, new)
+            self.closes.commit(msgspec.structs.replace(made, unbilled=unbilled), new)
 
     def _hours(self, manifests: "Iterable[Manifest]") -> "Iterator[tuple[Manifest, list[CloseRow]]]":
         """Those that the bill reaches, with their rows; an hour may have none."""

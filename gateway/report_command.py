@@ -182,6 +182,11 @@ def _head(closes: "Closes", month: str, found: "Selection") -> list[str]:
     basis = "the bill" if billed == len(manifests) else "list prices"
     if 0 < billed < len(manifests):
         basis = f"the bill in {billed} of {len(manifests)} hours, else by list prices"
+    kept = [instance for one in manifests for instance in one.unbilled]
+    if kept:
+        basis += (
+            f"; {len(kept)} instance-hours of {len(set(kept))} instances are not on it, and have list prices"
+        )
     methods = "; ".join(sorted({f"{one.method}, rest shared: {one.sharing}" for one in manifests}))
     return [
         f"{month}: {closes.month(month).state.value}, {hours}; USD, rounded",

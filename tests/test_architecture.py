@@ -114,7 +114,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.cost.close_manifest",
     "metering.cost.close_months",
     "metering.cost.close_row",
-    "metering.cost.terms",
+    "metering.cost.charge_terms",
     "metering.cost.comparison",
     "metering.ledger.control",
     "metering.export.cursor",

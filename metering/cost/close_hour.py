@@ -112,6 +112,15 @@ def at_cost(rows: Sequence[CloseRow], pusd: int) -> list[CloseRow]:
     ]
 
 
+def counted(rows: Iterable[CloseRow]) -> set[str]:
+    """Instances of these rows that are real and were paid for."""
+    return {
+        row.instance_id
+        for row in rows
+        if row.instance_id is not None and row.micro_hours and not row.simulated
+    }
+
+
 def until(paid: Sequence[PaidHour], at_ns: int) -> list[PaidHour]:
     """Paid hours as far as they are over at a moment."""
 

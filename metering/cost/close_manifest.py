@@ -17,8 +17,8 @@ from typing import Literal
 import msgspec
 
 from metering.archive.manifest import NotAManifest
+from metering.cost.charge_terms import ChargeTerms
 from metering.cost.close_row import CloseRow, RowKind
-from metering.cost.terms import Terms
 from metering.cost.work_units import WorkUnits
 from metering.units import usd_text
 
@@ -138,7 +138,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     prices: digest of the price book; weights: as they were used, so that a later revision uses the same.
     instances: paid micro-hours of each; paid: a digest of all that was known of them. pools: by model.
     simulated: instance types of hardware that was not there, which nobody was charged for.
-    unpriced: instance types without a price, whose money is null.
+    unpriced: instance types without a price, whose money is null. unbilled: instances that are not on the bill of the
+    basis, and have kept their list price.
     """
 
     basis: str
@@ -159,6 +160,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sharing: str
     simulated: tuple[str, ...] = ()
     totals: Totals
+    unbilled: tuple[str, ...] = ()
     unpriced: tuple[str, ...]
     v: int = VERSION
     weights: tuple[WorkUnits, ...]
@@ -195,7 +197,7 @@ class Month(msgspec.Struct, frozen=True, kw_only=True):
     month: str
     number: int
     state: MonthState
-    terms: Terms | None = None
+    terms: ChargeTerms | None = None
     v: int = VERSION
 
 

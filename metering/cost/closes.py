@@ -23,6 +23,7 @@ import msgspec
 from metering.archive.manifest import NotAManifest
 from metering.archive.objects import AlreadyThere, ArchiveError, Objects
 from metering.cost import close_files, close_manifest
+from metering.cost.charge_terms import ChargeTerms
 from metering.cost.close_manifest import (
     CLOSE,
     MANIFEST,
@@ -37,7 +38,6 @@ from metering.cost.close_manifest import (
     parse_hour,
 )
 from metering.cost.close_row import CloseRow
-from metering.cost.terms import Terms
 
 M = TypeVar("M", Manifest, Month)
 
@@ -176,7 +176,7 @@ class Closes:
         bills: tuple[str, ...],
         by: str,
         at_ns: int,
-        terms: Terms | None = None,
+        terms: ChargeTerms | None = None,
     ) -> Month:
         """Give a month its next state, with the hours as they are now. terms: those that it is closed with.
 

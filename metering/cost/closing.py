@@ -264,6 +264,7 @@ class Closing:
             sharing=before.sharing if before else terms.sharing.value,
             simulated=tuple(sorted({row.instance_type or "unknown" for row in closed.rows if row.simulated})),
             totals=close_manifest.totals(closed.rows),
+            unbilled=_unbilled(before, closed.rows) if before else (),
             unpriced=closed.unpriced,
             weights=closed.weights,
             writers=self._writers(hour),
@@ -314,6 +315,19 @@ def _hardware(instance_type: str | None, terms: Terms) -> Iterator[str]:
         yield instance_type
         yield terms.family(instance_type)
     yield ANY
+
+
+def _unbilled(before: Manifest, rows: Sequence[CloseRow]) -> tuple[str, ...]:
+    """Who has the list price in an hour that has a bill: who had it before, and who was not known then."""
+    if not before.basis.startswith(BILL):
+        return ()
+    return tuple(
+        sorted(
+            instance
+            for instance in close_hour.counted(rows)
+            if instance in before.unbilled or not before.instances.get(instance)
+        )
+    )
 
 
 def _at_bill(rows: Sequence[CloseRow], before: Sequence[CloseRow]) -> list[CloseRow]:

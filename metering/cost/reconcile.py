@@ -41,10 +41,11 @@ class What(enum.StrEnum):
     OUTSIDE = "lines of hours outside the month"
     UNKNOWN = "line type that is not known"
     UNBALANCED = "savings plan use and its negation do not cancel out"
+    NOTHING_OURS = "no instance of these hours is on the bill"
 
 
-WRONG = frozenset({What.UNKNOWN, What.UNBALANCED})
-"""The bill is not whole, or says what nobody can read here: not explained, whatever the sums are."""
+WRONG = frozenset({What.UNKNOWN, What.UNBALANCED, What.NOTHING_OURS})
+"""The bill is not whole, is another one, or says what nobody can read here: not explained, whatever the sums are."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +176,11 @@ class Reconciling:
             kept.append(row)
         return sorted(kept, key=lambda row: row.key)
 
+    def unbilled(self, hour: int, rows: Iterable[CloseRow]) -> tuple[str, ...]:
+        """Instances of an hour that are not on the bill, and keep their list price."""
+        counted = close_hour.counted(rows)
+        return tuple(sorted(one for one in counted if (one, hour) not in self._bill.charges))
+
     def result(self, split_rows: int = 0) -> Reconciled:
         """After the last hour. split_rows: how many lines of containers were left out."""
         for hour, charges in self._open.items():
@@ -242,6 +248,12 @@ class Reconciling:
             detail = f"{ours} an hour here ({price.basis}), {price.theirs} µ$ on the bill"
             yield seen.finding(What.PRICE, f"{price.instance_type} in {price.region}", detail)
         bill = self._bill
+        if self._registered.isdisjoint(self._billed_instances) and (self._registered or bill.charges):
+            yield Finding(
+                what=What.NOTHING_OURS,
+                of="the bill",
+                detail=f"{len(self._billed_instances)} instances there, {len(self._registered)} other ones here",
+            )
         for line_type, tally in sorted(bill.unknown.items()):
             yield Finding(what=What.UNKNOWN, of=line_type, pusd=tally.pusd, detail=f"{tally.lines} lines")
         for (plan, usage_type), pusd in sorted(bill.unbalanced.items()):

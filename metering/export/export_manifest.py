@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from metering.cost.charge_terms import Charged
 from metering.cost.close_manifest import hour_text
-from metering.cost.terms import Charged
 from metering.export.export_parts import Part
 from metering.export.focus.table import moment
 from metering.periods import instant_text

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from metering.cost.charge_terms import ChargeTerms
 from metering.cost.close_manifest import month_of
-from metering.cost.terms import Terms
 from metering.export import allocated_rows, cells
 from metering.export.export_parts import ExportRow, Part
 from metering.export.focus import chargeback, split, table
@@ -42,16 +42,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     own: the terms that closed months have kept, by month; terms: of all that have none.
     """
 
-    own: Mapping[str, Terms] = {}
-    terms: Terms = Terms()
+    own: Mapping[str, ChargeTerms] = {}
+    terms: ChargeTerms = ChargeTerms()
     version: Version | None = None
 
-    def charged_by(self, part: Part) -> Terms:
+    def charged_by(self, part: Part) -> ChargeTerms:
         """How its rows are charged: a correction as its month was, whose charge it takes back."""
         of_hour = self.own.get(month_of(part.manifest.hour))
         return of_hour or self.billed_by(part.billed_in)
 
-    def billed_by(self, month: str) -> Terms:
+    def billed_by(self, month: str) -> ChargeTerms:
         """Who bills what is billed in this month: its own charges, and corrections of months before."""
         return self.own.get(month, self.terms)
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from metering.cost.charge_terms import Charged
 from metering.cost.close_manifest import (
     Manifest,
     Month,
@@ -21,7 +22,6 @@ from metering.cost.close_manifest import (
     provisional,
 )
 from metering.cost.closes import Closes
-from metering.cost.terms import Charged
 from metering.export.export_parts import Correction, ExportRow, Part
 from metering.units import NS_PER_HOUR
 

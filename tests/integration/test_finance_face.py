@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from metering.archive.objects import LocalObjects
+from metering.cost.charge_terms import Charged, ChargeTerms
 from metering.cost.close_manifest import MonthState
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.closes import Closes
-from metering.cost.terms import Charged, Terms
 from tests.support import closed, closed_fleet, gateway, mutants
 from tests.support.gateway import Gateway, eventually
 from tests.support.ports import free_port
@@ -64,7 +64,9 @@ def large(hour: int) -> list[CloseRow]:
 
 
 @contextlib.contextmanager
-def running(directory: pathlib.Path, *, terms: Terms | None = None, **more: object) -> Iterator[Gateway]:
+def running(
+    directory: pathlib.Path, *, terms: ChargeTerms | None = None, **more: object
+) -> Iterator[Gateway]:
     """With closed hours, of a month that was closed with these terms. What its readers fetch is under directory/tmp."""
     closes = Closes(LocalObjects(directory / "state"))
     for hour in small():
@@ -327,7 +329,7 @@ def test_a_question_whose_reader_dies_is_a_fault_of_ours(front: Gateway) -> None
 
 
 def test_a_closed_month_is_charged_as_it_was_closed(tmp_path: pathlib.Path) -> None:
-    with running(tmp_path, terms=Terms(account="old", chargeback=Charged.ALLOCATED)) as front:
+    with running(tmp_path, terms=ChargeTerms(account="old", chargeback=Charged.ALLOCATED)) as front:
         path = f"/finance/v1/exports/focus-chargeback/manifest?{PERIOD}"
         terms = ask(front, path).json()["terms"]["2026-01"]
         assert (terms["account"], terms["chargeback"], terms["kept"]) == ("old", "allocated", True)

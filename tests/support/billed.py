@@ -22,8 +22,8 @@ def closed(bill: cur.Bill) -> dict[int, list[CloseRow]]:
     for instance in bill.fleet:
         for hour in instance.hours:
             begun = hour == instance.hours.start and instance.option == "on-demand"
-            found[bill.span.start + hour] += rows_of(
-                instance, bill.span.start + hour, FULL // 4 if begun else FULL, instance.rate // 10_000
+            found[bill.start + hour] += rows_of(
+                instance, bill.start + hour, FULL // 4 if begun else FULL, instance.rate // 10_000
             )
     return found
 

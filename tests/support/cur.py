@@ -74,11 +74,17 @@ def month_hours(month: str) -> range:
 
 
 class Bill:
-    """Charges of a month, in the order in which they were made."""
+    """Charges of a month, in the order in which they were made. first: the hour of the month at which they begin.
 
-    def __init__(self, month: str = "2026-11", instances: int = 40, hours: int | None = None) -> None:
+    start: that hour, since 1970; hours of charges and instances count from it.
+    """
+
+    def __init__(
+        self, month: str = "2026-11", instances: int = 40, hours: int | None = None, first: int = 0
+    ) -> None:
         self.month = month
         self.span = month_hours(month)
+        self.start = self.span.start + first
         self.count = len(self.span) if hours is None else hours
         self.charges: list[Charge] = []
         self.cost: dict[tuple[str, int], int] = {}
@@ -140,7 +146,7 @@ class Bill:
             Charge(line_type, hour, hour + 1, cost, effective, instance.usage_type, instance.type, instance.id,
                    instance.region, instance.account, quantity, instance.rate, **more)  # type: ignore[arg-type]
         )  # fmt: skip
-        place = instance.id, self.span.start + hour
+        place = instance.id, self.start + hour
         self.cost[place] = self.cost.get(place, 0) + effective * PUSD_PER_PART
 
     def _commitments(self) -> None:
@@ -253,7 +259,7 @@ class Bill:
         return sum(charge.cost for charge in made) * PUSD_PER_PART
 
     def time(self, hour: int) -> str:
-        moment = EPOCH + datetime.timedelta(hours=self.span.start + hour)
+        moment = EPOCH + datetime.timedelta(hours=self.start + hour)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def cur(self) -> list[dict[str, str]]:
@@ -269,7 +275,7 @@ class Bill:
     def _cur(self, charge: Charge) -> dict[str, str]:
         covered = charge.line_type in ("DiscountedUsage", "SavingsPlanCoveredUsage")
         return {
-            "bill_billing_period_start_date": self.time(0),
+            "bill_billing_period_start_date": self.time(self.span.start - self.start),
             "bill_invoice_id": "INV-1",
             "bill_payer_account_id": PAYER,
             "identity_line_item_id": charge.id,
@@ -316,8 +322,8 @@ class Bill:
             "BilledCost": _text(0 if covered or unused else charge.cost),
             "BillingAccountId": PAYER,
             "BillingCurrency": "USD",
-            "BillingPeriodStart": self.time(0),
-            "BillingPeriodEnd": self.time(len(self.span)),
+            "BillingPeriodStart": self.time(self.span.start - self.start),
+            "BillingPeriodEnd": self.time(self.span.stop - self.start),
             "ChargeCategory": "Purchase" if fee else category,
             "ChargeClass": "",
             "ChargeDescription": charge.usage_type,

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from metering.cost.charge_terms import Charged
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.pricing import RateCard
-from metering.cost.terms import Charged
 from metering.export.export_parts import ExportRow, Part
 from metering.export.focus.charge import (
     MICRO,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from metering.archive.manifest import NotAManifest
 from metering.cost import close_manifest
+from metering.cost.charge_terms import Charged, ChargeTerms
 from metering.cost.close_manifest import (
     Month,
     MonthState,
@@ -20,7 +21,6 @@ from metering.cost.close_manifest import (
 )
 from metering.cost.close_row import RowKind
 from metering.cost.pricing import RateCard
-from metering.cost.terms import Charged, Terms
 from tests.support.closed import HOUR, manifest, row
 
 
@@ -83,7 +83,7 @@ def test_manifests_are_read_as_they_are_written() -> None:
         date="2026-01-01",
         source="ours",
     )
-    terms = Terms(account="a", cards=(card,), chargeback=Charged.ALLOCATED, issuer="i")
+    terms = ChargeTerms(account="a", cards=(card,), chargeback=Charged.ALLOCATED, issuer="i")
     with_terms = msgspec.structs.replace(month, terms=terms)
     assert close_manifest.decode_month(close_manifest.encode(with_terms)) == with_terms
     for decode in (close_manifest.decode, close_manifest.decode_month):

@@ -40,3 +40,20 @@ def test_a_month_is_closed_or_refused_with_the_reason(
 ) -> None:
     found = close_months.why_not(month(state), closed, without_bill=without_bill, now_ns=now_ns)
     assert found == says or (found is not None and says is not None and found.startswith(says))
+
+
+@pytest.mark.parametrize(
+    ("closed", "until", "now_ns", "says"),
+    [
+        (ALL, HOURS.stop, OVER_NS, None),
+        (set(HOURS[100:]), HOURS.stop, OVER_NS, None),
+        (set(HOURS[:9]), HOURS[9], OVER_NS, None),  # a bill that ends there
+        (set(HOURS[:9]), HOURS[0], OVER_NS, None),
+        (ALL, HOURS.stop, OVER_NS - 1, "2026-02 is not over"),
+        (set(HOURS[:9]), HOURS[10], OVER_NS, "hour 2026-02-01T09 is not closed; see `weighbridge close`"),
+    ],
+)
+def test_a_month_takes_a_bill_or_the_reason_is_said(
+    closed: set[int], until: int, now_ns: int, says: str | None
+) -> None:
+    assert close_months.why_no_bill("2026-02", closed, until=until, now_ns=now_ns) == says

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metering.cost.charge_terms import Charged
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.pricing import RateCard
-from metering.cost.terms import Charged
 from metering.export.export_parts import Correction, ExportRow, Part
 from metering.export.focus import chargeback, split, table
 from metering.export.focus.charge import Charge

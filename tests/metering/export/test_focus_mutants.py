@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from metering.cost.charge_terms import Charged
 from metering.cost.close_row import CloseRow
-from metering.cost.terms import Charged
 from metering.export.export_parts import Part
 from metering.export.focus import chargeback, split
 from metering.export.focus.charge import Charge

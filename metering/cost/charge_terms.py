@@ -20,7 +20,7 @@ class Charged(enum.StrEnum):
     ALLOCATED = "allocated"
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class ChargeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """account, issuer: who bills (`exports`). cards: rate cards, whose prices are picodollars per 1M and per call."""
 
     account: str = "weighbridge"
@@ -28,7 +28,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     chargeback: Charged = Charged.RATE_CARD
     issuer: str = "Weighbridge"
 
-    def during(self, hours: range) -> "Terms":
+    def during(self, hours: range) -> "ChargeTerms":
         """The same with those cards alone that hold in one of these hours since 1970."""
         return msgspec.structs.replace(self, cards=_holding(self.cards, hours))
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metering.cost.charge_terms import Charged, ChargeTerms
 from metering.cost.close_manifest import month_hours
 from metering.cost.pricing import RateCard
-from metering.cost.terms import Charged, Terms
 from metering.export.focus.chargeback import cards_in_force
 from tests.support import closed
 
@@ -35,7 +35,7 @@ CARDS = st.lists(
 
 @given(CARDS, st.sampled_from([JANUARY.start, JANUARY.start + 24, JANUARY.stop - 1]))
 def test_each_hour_is_priced_as_by_all_cards(cards: list[RateCard], hour: int) -> None:
-    kept = Terms(cards=tuple(cards)).during(JANUARY)
+    kept = ChargeTerms(cards=tuple(cards)).during(JANUARY)
     for family, type_ in (("inf2", "inf2.48xlarge"), ("inf2", "inf2.xlarge"), ("trn1", "trn1.2xlarge")):
         row = closed.row(hour, instance_family=family, instance_type=type_)
         assert cards_in_force(kept.cards)(row) == cards_in_force(cards)(row)
@@ -43,7 +43,7 @@ def test_each_hour_is_priced_as_by_all_cards(cards: list[RateCard], hour: int) -
 
 def test_cards_that_never_hold_are_not_kept_and_all_else_is() -> None:
     cards = [card("inf2", date, n) for n, date in enumerate(DAYS)]
-    terms = Terms(account="a", issuer="i", chargeback=Charged.ALLOCATED, cards=tuple(reversed(cards)))
+    terms = ChargeTerms(account="a", issuer="i", chargeback=Charged.ALLOCATED, cards=tuple(reversed(cards)))
     kept = terms.during(JANUARY)
     assert [one.date for one in kept.cards] == ["2026-01-01", "2026-01-02", "2026-01-31"]
     assert (kept.account, kept.issuer, kept.chargeback) == ("a", "i", Charged.ALLOCATED)
