@@ -1,6 +1,7 @@
 """Sums of closed hours as JSON: of `weighbridge report --json` and of /finance/v1. Pure.
 
-Money is a decimal string in USD with 12 places, hours have 6, seconds 9; counts are integers.
+Money is a decimal string in USD with 12 places, hours have 6, seconds 9; counts are integers. A sum of which
+nothing has a price is null: it is not known, which is not 0.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ Json = dict[str, Any]
 
 def amounts(one: Amounts) -> Json:
     """Of some rows."""
+    is_priced = one.cost_pusd is not None
     return {
         "calls": one.calls,
         "unpriced_calls": one.unpriced_calls,
@@ -25,10 +27,10 @@ def amounts(one: Amounts) -> Json:
         "slot_seconds": seconds(one.slot_ns),
         "hours": millionths(one.micro_hours),
         "unpriced_hours": millionths(one.unpriced_micro_hours),
-        "list_usd": usd(one.list_pusd),
-        "allocated_usd": usd(one.allocated_pusd),
-        "shared_usd": usd(one.shared_pusd),
-        "estimated_usd": usd(one.estimated_pusd),
+        "list_usd": _usd(one.list_pusd if is_priced else None),
+        "allocated_usd": _usd(one.cost_pusd),
+        "shared_usd": _usd(one.shared_pusd if is_priced else None),
+        "estimated_usd": _usd(one.estimate_pusd),
     }
 
 
@@ -39,13 +41,15 @@ def summary(by: Sequence[str], one: Summary) -> Json:
 
 def waterfall(one: Waterfall) -> Json:
     """Of a pool."""
+    is_priced = not one.unpriced_micro_hours or bool(one.billed)
+    is_estimated = not one.calls or one.unpriced_calls < one.calls
     return {
         "pool": one.pool,
-        "billed_usd": usd(one.billed),
-        "rest_usd": {kind.value: usd(amount) for kind, amount in one.rest.items()},
-        "tenants_usd": usd(one.tenants),
-        "recovered_usd": usd(one.recovered),
-        "under_recovery_usd": usd(one.under_recovery),
+        "billed_usd": _usd(one.billed if is_priced else None),
+        "rest_usd": {kind.value: _usd(amount if is_priced else None) for kind, amount in one.rest.items()},
+        "tenants_usd": _usd(one.tenants if is_priced else None),
+        "recovered_usd": _usd(one.recovered if is_estimated else None),
+        "under_recovery_usd": _usd(one.under_recovery if is_priced and is_estimated else None),
         "calls": one.calls,
         "tokens": one.tokens,
         "unpriced_micro_hours": one.unpriced_micro_hours,
@@ -55,14 +59,24 @@ def waterfall(one: Waterfall) -> Json:
 
 
 def line(one: Line) -> Json:
-    """Of a tenant's month."""
+    """Of a tenant's month. Why a charge differs is known where both charges are."""
+    both = (one.now, one.before)
+    is_estimated = all(each.estimate_pusd is not None for each in both)
+    is_priced = all(each.cost_pusd is not None for each in both)
     return {
         "model": one.model,
         "family": one.hardware,
         "now": amounts(one.now),
         "before": amounts(one.before),
-        "effects_usd": {"estimated": _effect(one.estimated), "allocated": _effect(one.allocated)},
+        "effects_usd": {
+            "estimated": _effect(one.estimated) if is_estimated else None,
+            "allocated": _effect(one.allocated) if is_priced else None,
+        },
     }
+
+
+def _usd(pusd: int | None) -> str | None:
+    return None if pusd is None else usd(pusd)
 
 
 def _effect(one: Effect) -> Json:
