@@ -60,6 +60,7 @@ def _close_hours(args: argparse.Namespace) -> int:
     from metering.cost.closing import Told
     from metering.export import export
     from metering.journal import event_journal, events
+    from metering.units import NS_PER_HOUR
 
     if (args.start is None) != (args.end is None):
         raise CommandError("--from and --to go together", EXIT_USAGE)
@@ -78,13 +79,16 @@ def _close_hours(args: argparse.Namespace) -> int:
         )
         tell(where, "close", happening)
 
+    now_ns = time.time_ns()
     try:
         found = close_runs.run(
-            where, period=period, now=args.now, now_ns=time.time_ns(), made_by=actor, tell=tell_of, note=say
+            where, period=period, now=args.now, now_ns=now_ns, made_by=actor, tell=tell_of, note=say
         )
     except (ArchiveError, FactsError, CloseFileError, Outdone) as error:
         raise CommandError(str(error)) from error
     sys.stdout.write(close_table.page(found.closed, found.waiting))
+    if period and (reason := close_table.not_over(period, now_ns // NS_PER_HOUR, now=args.now)):
+        say(reason)
     return EXIT_OK
 
 

@@ -34,6 +34,17 @@ def page(closed: Sequence[Manifest], waiting: Mapping[int, Sequence[str]]) -> st
     return "\n".join(lines) + "\n"
 
 
+def not_over(period: range, this_hour: int, *, now: bool) -> str | None:
+    """Why hours of a period that was asked for are not closed: they are not over. now: it was looked into this one."""
+    if period.stop <= this_hour:
+        return None
+    if period.start > this_hour:
+        return f"{hour_text(period.start)} has not begun"
+    if not now:
+        return f"{hour_text(this_hour)} is not over: it can be closed after its end, and --now looks into it"
+    return None
+
+
 def _row(one: Manifest) -> tuple[str, ...]:
     totals = one.totals
     return (

@@ -162,6 +162,8 @@ keys     {key_files}
 audit    {self._command("audit show --last 3")}
 verify   {called_as(sys.argv[0])} audit verify {self._state_dir}
 export   {self._command(f"export --from {today} --to {tomorrow}")}
+close    {self._command("close --now")}
+report   {self._command("report")}
 
 curl {api.url}/v1/chat/completions -H "Authorization: Bearer {key}" \\
   -H "Content-Type: application/json" \\

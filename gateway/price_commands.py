@@ -19,6 +19,7 @@ from gateway import price_books, price_figures
 from gateway.archives import archive_of, objects_of
 from gateway.commands import EXIT_OK, EXIT_USAGE, CommandError, add, add_place, place, say, tell
 from gateway.config_load import Place, catalog_of
+from gateway.config_shape import did_you_mean
 from metering.archive.objects import AlreadyThere, ArchiveError
 from metering.cost import aws_prices, price_import, price_table
 from metering.cost.aws_prices import Lease, LeaseLength, OfferingClass, Payment
@@ -77,7 +78,10 @@ def show(args: argparse.Namespace) -> int:
     """Show the price of each instance type, region and purchase option, where it is from, and since when it holds."""
     where = place(args)
     at_ns = time.time_ns() if args.at is None else args.at
-    rows = list(_in_force(_book(where), at_ns, args.type, catalog_of(where.instance_types)))
+    book, catalog = _book(where), catalog_of(where.instance_types)
+    rows = list(_in_force(book, at_ns, args.type, catalog))
+    if args.type is not None and not rows:
+        raise CommandError(_unknown_type(args.type, book, at_ns, catalog))
     if args.json:
         sys.stdout.write(
             "".join(
@@ -97,7 +101,7 @@ def show(args: argparse.Namespace) -> int:
             ],
         )  # fmt: skip
     if not rows:
-        say("no price is known" + (f" of {args.type}" if args.type else "") + " at that time")
+        say("no price is known at that time")
     return EXIT_OK
 
 
@@ -233,6 +237,15 @@ def _in_force(
     for origin, price in book.in_force(at_ns):
         if of_type in (None, price.instance_type, known_family(price.instance_type, catalog)):
             yield origin, price
+
+
+def _unknown_type(name: str, book: PriceBook, at_ns: int, catalog: Catalog) -> str:
+    """What to say of a type or a family that has no price."""
+    priced = {price.instance_type for _, price in book.in_force(at_ns)}
+    families = {family for one in priced if (family := known_family(one, catalog)) is not None}
+    near = "" if name in catalog else did_you_mean(name, sorted(priced | families))
+    hint = near or "; weighbridge prices import FILE takes one in, or give it one under prices in the file"
+    return f"no price is known of {name} at that time{hint}"
 
 
 def _write_changes(book: PriceBook, accepted: Accepted, now_ns: int) -> None:

@@ -50,3 +50,12 @@ def test_what_a_person_should_know_stands_below() -> None:
 @pytest.mark.parametrize("waiting", [{}, {HOUR: [WRITER]}])
 def test_nothing_to_close(waiting: dict[int, list[str]]) -> None:
     assert close_table.page([], waiting).startswith("nothing to close\n")
+
+
+def test_hours_that_are_not_over_are_said_not_to_be() -> None:
+    hour = HOUR
+    assert close_table.not_over(range(hour, hour + 1), hour + 1, now=False) is None
+    running = "2026-01-01T00 is not over: it can be closed after its end, and --now looks into it"
+    assert close_table.not_over(range(hour - 2, hour + 1), hour, now=False) == running
+    assert close_table.not_over(range(hour, hour + 5), hour, now=True) is None
+    assert close_table.not_over(range(hour, hour + 5), hour - 1, now=True) == "2026-01-01T00 has not begun"

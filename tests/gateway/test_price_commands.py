@@ -58,13 +58,22 @@ def test_the_shipped_prices_are_shown_with_date_and_source(capsys: Capture) -> N
     assert [one["instance_type"] for one in shown(capsys, "--type", "inf1")] == [
         f"inf1.{size}" for size in ("24xlarge", "2xlarge", "6xlarge", "xlarge")
     ]
-    assert shown(capsys, "--type", "inf9.large") == []
-    assert "no price is known of inf9.large" in _err_of(capsys, "--type", "inf9.large")
 
 
-def _err_of(capsys: Capture, *words: str) -> str:
-    run("show", *words)
-    return capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--type", "inf2.49xlarge"],
+            "no price is known of inf2.49xlarge at that time; did you mean inf2.48xlarge?",
+        ),
+        (["--type", "quantum"], "no price is known of quantum at that time; weighbridge prices import FILE"),
+    ],
+)
+def test_a_type_without_a_price_is_an_error_with_a_hint(words: list[str], says: str, capsys: Capture) -> None:
+    assert run("show", *words) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, says in printed.err) == ("", True)
 
 
 def test_an_import_is_told_then_kept_and_then_shown(tmp_path: pathlib.Path, capsys: Capture) -> None:

@@ -168,6 +168,14 @@ def test_wrong_words_are_named(words: tuple[str, ...], says: str, tmp_path: path
     assert (done.returncode, says in done.stderr) == (2, True), done.stderr
 
 
+def test_a_running_hour_is_said_to_be_that(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "journal").mkdir()
+    begin, end = (time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime(time.time() + s)) for s in (0, 7_200))
+    done = run("close", "--from", begin, "--to", end, "--state-dir", str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "nothing to close\n")
+    assert "is not over: it can be closed after its end, and --now looks into it" in done.stderr
+
+
 def test_a_closer_that_is_killed_leaves_nothing_half(tmp_path: pathlib.Path) -> None:
     """At a random moment, again and again, until one comes through."""
     write_directory(tmp_path / "journal", [start(writer=WRITERS[0]), *six_hours(0)], writer=WRITERS[0])

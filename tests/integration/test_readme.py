@@ -95,7 +95,7 @@ def test_the_shown_ticket_is_what_the_demo_prints(printed: list[str]) -> None:
 
 
 def test_the_demo_names_commands_that_show_its_data(printed: list[str]) -> None:
-    for label in ("audit", "export"):
+    for label in ("audit", "export", "close", "report"):
         (line,) = (line for line in printed if line.startswith(f"{label} "))
         assert_parses(shlex.split(line)[1:])
 
