@@ -481,9 +481,9 @@ def test_export_of_no_period(period: list[str], capsys: Capture) -> None:
 
 @pytest.mark.usefixtures("journal")
 def test_export_into_a_directory_that_is_not_there(capsys: Capture) -> None:
-    for out, reason in (("none/rows.csv", "No such file or directory"), (".", "Is a directory")):
-        assert cli.main(["export", *PERIOD, "--out", out]) == 1
-        assert capsys.readouterr().err.splitlines()[-1] == f"weighbridge: {out}: {reason}"
+    assert cli.main(["export", *PERIOD, "--out", "none/rows.csv"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "weighbridge: none/rows.csv: No such file or directory"
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path: pathlib.Path) -> None:
