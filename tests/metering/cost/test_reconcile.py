@@ -410,3 +410,22 @@ def test_whatever_the_bill_and_the_books_say_nothing_is_left_over(
     assert result.allocated_pusd == allocated
     assert result.billed_pusd == sum(pusd for _, pusd in charged.values()) + sum(unused.values())
     assert result.rest_pusd == 0
+
+
+def test_who_is_not_on_the_bill_is_named_hour_by_hour(tmp_path: pathlib.Path) -> None:
+    bill = cur.Bill(instances=1, hours=2)
+    other = cur.Instance("i-other", "inf2.xlarge", "us-east-1", "on-demand", 7_582_000_000, range(1, 2))
+    bill.fleet.append(other)
+    hours = billed.closed(bill)
+    read = billed.read([cur.write_csv(bill.cur(), tmp_path / "bill.csv")], hours)
+    reconciling = Reconciling(read.bill, {one.id for one in bill.fleet})
+    found = [reconciling.unbilled(hour, hours[hour]) for hour in (bill.start, bill.start + 1)]
+    assert found == [(), ("i-other",)]
+
+
+def test_a_bill_without_any_of_the_instances_is_not_explained(tmp_path: pathlib.Path) -> None:
+    bill = cur.Bill(instances=2, hours=2)
+    read = billed.read([cur.write_csv(bill.cur(), tmp_path / "bill.csv")], billed.closed(bill))
+    result = Reconciling(read.bill, {"i-other"}).result()
+    assert (result.rest_pusd, result.is_explained) == (0, False)
+    assert found(result, What.NOTHING_OURS) == ["the bill"]
