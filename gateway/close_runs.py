@@ -51,18 +51,7 @@ class Found(NamedTuple):
 
 def place_of(config: Config) -> Place:
     """What a run needs of a resolved configuration."""
-    return Place(
-        state_dir=config.state_dir,
-        redis=config.redis,
-        journal=config.journal,
-        prices=config.prices,
-        instance_types=config.instance_types,
-        models=config.models,
-        allocation=config.allocation,
-        shared_costs=config.shared_costs,
-        chargeback=config.chargeback,
-        exports=config.exports,
-    )
+    return Place(**{name: getattr(config, name) for name in Place.__struct_fields__})
 
 
 def closes_of(where: Place) -> Closes:

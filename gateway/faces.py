@@ -6,6 +6,7 @@ On the main port and on `ops.listen`, with a key on both. Each look is an event 
 before anything is shown; a refused key is one too (gateway/sign_ins.py).
 """
 
+import abc
 import asyncio
 import logging
 import time
@@ -112,12 +113,12 @@ class Face:
             self._recorder().note(happening.line(time.time_ns))
 
 
-class Held(Response):
+class Held(Response, abc.ABC):
     """An answer that holds something until it has left."""
 
+    @abc.abstractmethod
     async def let_go(self) -> None:
         """It will not leave."""
-        raise NotImplementedError
 
 
 class Line:

@@ -130,7 +130,6 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """First line of a directory. config_digest: "sha256:…" of the resolved configuration.
 
-    ended: the journals of this state directory that have ended, the newest ones: one that is dropped is missed.
     command: whose events these are, as in `export`; its config_digest is empty and its worker 0. None: a worker.
     ended: the journals of this state directory that have ended, the newest ones: one that is dropped is missed.
     """

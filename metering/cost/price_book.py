@@ -14,7 +14,7 @@ import functools
 import hashlib
 import io
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from metering.units import MICRO_USD_PER_USD, usd_to
 PurchaseOption = Literal["on-demand", "spot", "reserved", "savings-plan", "capacity-block"]
 """How an instance is paid for."""
 
-PURCHASE_OPTIONS: tuple[str, ...] = get_args(PurchaseOption)
 ON_DEMAND: PurchaseOption = "on-demand"
 LIST_REGION = "us-east-1"
 """Whose prices AWS and others quote where they name no region."""

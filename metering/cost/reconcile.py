@@ -16,7 +16,6 @@ from metering.cost import close_hour
 from metering.cost.bill import MICRO_HOURS_PER_HOUR, NOT_ALLOCATED, Bill, Charge, Meaning, Reserved, Tally
 from metering.cost.close_row import CloseRow, RowKind
 
-BASIS_LIST = "list"
 TOLERANCE_MICRO_HOURS = 16_667
 """A minute: AWS bills at least that much of an instance, and boots and stops take seconds."""
 
