@@ -7,10 +7,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from gateway import (
+from gateway.commands import (
     audit_commands,
     close_command,
-    config_load,
     control_command,
     export_commands,
     focus_commands,
@@ -20,7 +19,7 @@ from gateway import (
     reconcile_command,
     report_command,
 )
-from gateway.commands import (
+from gateway.commands.commands import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_USAGE,
@@ -34,17 +33,18 @@ from gateway.commands import (
     port,
     say,
 )
-from gateway.config_tree import ConfigErrors
+from gateway.configuration import config_load
+from gateway.configuration.config_tree import ConfigErrors
 
 
 def serve(args: argparse.Namespace) -> int:
     """Run the gateway: from a configuration file, or with --backend in front of a server you have."""
-    from gateway import supervisor
+    from gateway.processes import supervisor
 
     if args.backend:
         if args.config is not None:
             raise CommandError("--backend needs no file: give one of -c and --backend", EXIT_USAGE)
-        from gateway import quick
+        from gateway.commands import quick
 
         return quick.serve(args, flags(args))
     for name in ("instance_type", "model", "slots"):
@@ -66,7 +66,7 @@ def serve(args: argparse.Namespace) -> int:
 
 def demo(args: argparse.Namespace) -> int:
     """Run the gateway before a simulated fleet, send some calls and show what they cost."""
-    from gateway import demo as demonstration
+    from gateway.commands import demo as demonstration
 
     return demonstration.run(args)
 
@@ -88,8 +88,8 @@ def check(args: argparse.Namespace) -> int:
 
 def key_new(args: argparse.Namespace) -> int:
     """Make an API key. It is shown this once; the configuration holds its hash."""
-    from gateway.auth import hash_of
-    from gateway.keys import new_key
+    from gateway.api.auth import hash_of
+    from gateway.commands.keys import new_key
 
     check_tenant(args.tenant)
     key = new_key()

@@ -2,7 +2,7 @@
 
     log(logger, logging.WARNING, "ledger stream stopped", tenant="acme", reason="RANGE")
 
-How it is written is the handler's (gateway/logs.py). Never content, keys or addresses of backends.
+How it is written is the handler's (gateway/processes/logs.py). Never content, keys or addresses of backends.
 """
 
 import logging

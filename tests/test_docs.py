@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from gateway import cli, config_load, errors
-from gateway.config import Config
-from gateway.operations import ALL_OPERATIONS
+from gateway import cli
+from gateway.api import errors
+from gateway.api.operations import ALL_OPERATIONS
+from gateway.configuration import config_load
+from gateway.configuration.config import Config
 from metering import record
 from metering.archive import facts
 from metering.audit.findings import Verdict, What

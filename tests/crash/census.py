@@ -19,7 +19,7 @@ from tests.oracle.join import Entry
 
 
 class State(enum.IntEnum):
-    """The machine's, by the order of its table (gateway/call.py)."""
+    """The machine's, by the order of its table (gateway/calls/call.py)."""
 
     ADMITTING = 0
     QUEUED = 1

@@ -47,13 +47,13 @@ def install(directory: str) -> None:
     if armed and "gateway.cli" in sys.orig_argv:
         cells[COUNTDOWN], cells[MODE] = map(int, armed.split(":"))
     Disk(cells).take_over()
-    if "gateway.worker" in sys.orig_argv:
+    if "gateway.processes.worker" in sys.orig_argv:
         watch_calls(cells)
 
 
 def watch_calls(cells: Cells) -> None:
     """Count the calls in each state, as they go from one to the next."""
-    from gateway.call import Call
+    from gateway.calls.call import Call
 
     slot: Any = Call.__dict__["state"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.events import State as MachineState
+from gateway.calls.events import State as MachineState
 from tests.crash import census, plan
 from tests.crash.faults import FAULTS
 

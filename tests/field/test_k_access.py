@@ -9,12 +9,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gateway import app, openapi
-from gateway.audit_api import AuditApi
-from gateway.auth import Keys
-from gateway.config import Config
-from gateway.finance_api import FinanceApi
-from gateway.operations import OPERATIONS
+from gateway.api import openapi
+from gateway.api.auth import Keys
+from gateway.api.operations import OPERATIONS
+from gateway.configuration.config import Config
+from gateway.faces.audit_api import AuditApi
+from gateway.faces.finance_api import FinanceApi
+from gateway.processes import app
 from tests.support.gateway import Gateway, running
 from tests.support.ports import free_port
 from tests.support.rawbackend import Scripted

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import finance_answers, finance_questions
-from gateway.answers import Answer, Download
-from gateway.config import Config
-from gateway.errors import InvalidRequest
+from gateway.api.errors import InvalidRequest
+from gateway.configuration.config import Config
+from gateway.faces import finance_answers, finance_questions
+from gateway.faces.answers import Answer, Download
 from metering.archive.objects import LocalObjects
 from metering.cost.close_manifest import Reason
 from metering.cost.close_row import CloseRow, RowKind

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway import cli, config_load, discovery, supervisor
-from gateway.config import Config
-from gateway.config_load import Place
-from gateway.discovery import served_model
-from gateway.sockets import Address
+from gateway import cli
+from gateway.commands import discovery
+from gateway.commands.discovery import served_model
+from gateway.configuration import config_load
+from gateway.configuration.config import Config
+from gateway.configuration.config_load import Place
+from gateway.processes import supervisor
+from gateway.processes.sockets import Address
 from metering import record
 from metering.journal.journal import Journal, directories
 from tests.support.journals import WRITER, call, start, stop, write_directory

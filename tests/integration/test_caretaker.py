@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.caretaker import Caretaker
+from gateway.duties.caretaker import Caretaker
 from metering.journal.journal import directories
 from metering.ledger.embedded import Embedded
 from tests.oracle import journal, ledger

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 from backends.model import Backend
-from gateway.config import Config, Journal, Model, Redis, Tenant, Tier, to_json
-from gateway.desk import CLERK, Desk
+from gateway.configuration.config import Config, Journal, Model, Redis, Tenant, Tier, to_json
+from gateway.processes.desk import CLERK, Desk
 from metering.archive.archive import Archive
 from metering.archive.objects import LocalObjects
 from metering.journal.journal import Directory, directories
@@ -140,7 +140,7 @@ def test_one_that_cannot_be_started_is_tried_again(tmp_path: pathlib.Path) -> No
 
 STARTS_ONE = """
 import os, pathlib, sys, time
-from gateway.desk import Desk
+from gateway.processes.desk import Desk
 desk = Desk(pathlib.Path(sys.argv[1]).read_bytes())
 desk.keep_up()
 print(desk._process.pid, flush=True)

@@ -208,8 +208,8 @@ def test_a_closer_that_is_killed_leaves_nothing_half(tmp_path: pathlib.Path) -> 
 def test_a_running_gateway_closes_by_itself(tmp_path: pathlib.Path) -> None:
     """What the clerk starts, with the configuration that it has."""
     from backends.model import Backend
-    from gateway.close_duty import FIRST_NS, CloseDuty
-    from gateway.config import Config, Model, Tenant, Tier
+    from gateway.configuration.config import Config, Model, Tenant, Tier
+    from gateway.duties.close_duty import FIRST_NS, CloseDuty
 
     at_ns = (time.time_ns() // NS_PER_HOUR - 6) * NS_PER_HOUR
     makes = [start(writer=WRITERS[0], at_ns=at_ns), *six_hours(0, at_ns)]

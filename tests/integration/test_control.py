@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from backends.simulator.settings import Settings
-from gateway import config_load
-from gateway.config import Config, Redis
-from gateway.control_duty import ControlDuty
+from gateway.configuration import config_load
+from gateway.configuration.config import Config, Redis
+from gateway.duties.control_duty import ControlDuty
 from metering.ledger.bypass import LOOKS
 from metering.ledger.control import Difference
 from metering.ledger.controller import Controller

@@ -127,7 +127,7 @@ def test_who_is_killed_on_a_full_disk_is_closed_and_succeeded_on_it(tmp_path: pa
             (worker,) = [
                 pid
                 for pid in processes.descendants(stage.gateway.process.pid)
-                if b"gateway.worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"gateway.processes.worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             ]
             os.kill(worker, signal.SIGKILL)
             held.let_go()

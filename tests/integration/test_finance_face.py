@@ -135,7 +135,7 @@ def readers(front: Gateway) -> list[int]:
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if b"gateway.finance_reader" in path.read_bytes():
+            if b"gateway.faces.finance_reader" in path.read_bytes():
                 reader = int(path.parent.name)
                 found += [reader] if os.getsid(reader) == front.process.pid else []
     return found

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import cli, reconcile_command
+from gateway import cli
+from gateway.commands import reconcile_command
 from metering.archive.objects import LocalObjects
 from metering.cost import close_manifest, close_months, shared_costs
 from metering.cost.close_manifest import NO_ROWS, Manifest, MonthState, Ratios, Reason

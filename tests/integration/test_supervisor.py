@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from backends.model import Backend
-from gateway.config import Config, Model, Redis, Tenant, Tier, to_json
+from gateway.configuration.config import Config, Model, Redis, Tenant, Tier, to_json
 from metering.journal.journal import directories
 from tests.support.gateway import ROOT, eventually
 from tests.support.ports import free_port

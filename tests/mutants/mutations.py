@@ -244,7 +244,7 @@ def events_cut_at_reads() -> None:
 
 def slow_rounds() -> None:
     """No break: for as long as there is a file at KILL_TEST_SLOW, each sweep holds the loop up for 150 ms."""
-    from gateway import rounds
+    from gateway.processes import rounds
 
     sweep, slow = rounds.sweep, pathlib.Path(os.environ["KILL_TEST_SLOW"])
 
@@ -258,7 +258,7 @@ def slow_rounds() -> None:
 
 def bodies_logged() -> None:
     """Somebody left a debugging aid in."""
-    from gateway import openai_api
+    from gateway.api import openai_api
 
     read_ask = openai_api.read_ask
 
@@ -294,14 +294,14 @@ def digest_unkeyed() -> None:
 
 def digest_without_the_end() -> None:
     """The digest of an answer is of what has left when its record is made."""
-    from gateway.call import Call
+    from gateway.calls.call import Call
 
     Call.tail = b""
 
 
 def look_not_told() -> None:
     """What is read of a face is told after its answer has left, or not at all."""
-    from gateway.faces import Face
+    from gateway.faces.faces import Face
 
     async def told(*_: object) -> None:
         return
@@ -311,8 +311,8 @@ def look_not_told() -> None:
 
 def scope_not_checked() -> None:
     """Any key opens the faces that need a scope."""
-    from gateway.faces import Face
-    from gateway.openai_api import credentials
+    from gateway.api.openai_api import credentials
+    from gateway.faces.faces import Face
 
     Face.principal = lambda face, request: face._keys.principal(*credentials(request))
 

@@ -12,16 +12,16 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.bounds import LoopLag
-from gateway.call import Call
-from gateway.config import Bounds
-from gateway.direct import Door, protocol
-from gateway.events import State
-from gateway.operations import OPERATIONS
-from gateway.plain import PlainClient
-from gateway.queueing import Seats, Ticket
-from gateway.relay import Relay, Request, Services
-from gateway.wire import read_ask
+from gateway.api.operations import OPERATIONS
+from gateway.api.wire import read_ask
+from gateway.calls.bounds import LoopLag
+from gateway.calls.call import Call
+from gateway.calls.direct import Door, protocol
+from gateway.calls.events import State
+from gateway.calls.plain import PlainClient
+from gateway.calls.queueing import Seats, Ticket
+from gateway.calls.relay import Relay, Request, Services
+from gateway.configuration.config import Bounds
 from tests.support.driver_fakes import (
     STOPPING,
     FakeAttempt,

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from gateway import errors
-from gateway import events as m
-from gateway.call import Call
+from gateway.api import errors
+from gateway.calls import events as m
+from gateway.calls.call import Call
 from metering.record import Line
 
 STOPPING = m.Stopping(error=errors.ShuttingDown("the gateway is shutting down"))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gateway import events as m
-from gateway.call import Call
+from gateway.calls import events as m
+from gateway.calls.call import Call
 from tests.support.driver_fakes import STOPPING, Pipe, Seen, later
 from tests.support.machine import World
 

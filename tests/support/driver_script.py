@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 from backends.errors import BackendDisconnected, BackendError
-from gateway.events import State
+from gateway.calls.events import State
 from tests.support.driven import Direct, Plain
 from tests.support.driver_fakes import Seen
 from tests.support.driver_model import Modelled

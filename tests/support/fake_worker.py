@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 
-from gateway.control import Behind, Decoder, Ready, encode
+from gateway.processes.control import Behind, Decoder, Ready, encode
 from tests.support import lines, writers
 
 

@@ -7,11 +7,11 @@ driver relies on, whatever the order of events. It uses the machine's own types,
 from collections.abc import Callable, Sequence
 
 from backends.errors import BackendDisconnected
-from gateway import events as m
-from gateway.call import END_WAIT_NS, Call, Limits
-from gateway.operations import OPERATIONS
-from gateway.routing import Candidate, Plan, Target
-from gateway.tally import Facts
+from gateway.api.operations import OPERATIONS
+from gateway.calls import events as m
+from gateway.calls.call import END_WAIT_NS, Call, Limits
+from gateway.calls.routing import Candidate, Plan, Target
+from gateway.calls.tally import Facts
 from metering import record
 from metering.cost.pricing import RateCard, Schedule
 

@@ -6,8 +6,8 @@ CONFIG is the resolved configuration as a JSON file. Prints `ready <host>:<port>
 import pathlib
 import sys
 
-from gateway import supervisor
-from gateway.config import from_json
+from gateway.configuration.config import from_json
+from gateway.processes import supervisor
 
 
 def main() -> int:

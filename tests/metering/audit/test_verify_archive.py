@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from gateway import anchored, cli
+from gateway import cli
+from gateway.commands import anchored
 from metering.archive.archive import Archive, manifest_path
 from metering.archive.objects import ArchiveUnavailable, Objects
 from metering.audit import merkle, verify
