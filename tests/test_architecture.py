@@ -93,6 +93,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.processes.restarts",
     "gateway.calls.routing",
     "gateway.configuration.shared_costs_config",
+    "gateway.configuration.tenants_check",
     "gateway.faces.sign_ins",
     "gateway.calls.tally",
     "gateway.api.wire",

@@ -28,6 +28,8 @@ BufferBytes = Annotated[int, msgspec.Meta(ge=KIB, le=1024 * MIB)]  # held in mem
 PORT_MAX = 65_535
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 WORK_UNITS_PER_HOUR_MAX = 10**15
+CountPerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**12)]
+Percent = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 
 class Redis(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,17 +140,54 @@ class Audit(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peers: tuple[Peer, ...] = ()
 
 
+class Budget(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be spent in each hour, day or month of UTC: a decimal string in USD.
+
+    hard: calls past it are refused; else they are only told of. thresholds: in percent of it; passing one is told once
+    a window.
+    """
+
+    usd: Text
+    per: Literal["hour", "day", "month"]
+    hard: bool = True
+    thresholds: tuple[Percent, ...] = (80, 100)
+
+
+class LimitSet(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of one scope; None: no such limit. concurrency: calls under way at once."""
+
+    requests_per_minute: CountPerMinute | None = None
+    tokens_per_minute: CountPerMinute | None = None
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    budgets: tuple[Budget, ...] = ()
+
+
 class Key(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An API key, by its SHA-256; `weighbridge key new` makes one."""
+    """An API key, by its SHA-256; `weighbridge key new` makes one.
+
+    project: of its calls; None: the tenant's first. models, endpoints (names of operations), networks (CIDR): what it
+    may be used for and from where; None: anything. expires: an RFC 3339 time or a date; None: never.
+    """
 
     hash: KeyHash
+    name: Name | None = None
     scopes: tuple[Scope, ...] = ("inference",)
+    project: Name | None = None
+    limits: LimitSet = LimitSet()
+    models: tuple[Name, ...] | None = None
+    endpoints: tuple[Text, ...] | None = None
+    networks: tuple[Text, ...] | None = None
+    expires: Text | None = None
+    disabled: bool = False
 
 
 class Tenant(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is billed. projects: the first one is the project of its calls. tags: copied into each record.
 
-    digests: records have keyed digests of prompt and answer.
+    digests: records have keyed digests of prompt and answer. model_limits, project_limits: of its calls of one model,
+    of one project, by name. hold: what a call reserves of a budget until its cost is known. store_policy: what becomes
+    of limits while the store is away. lost: what a call costs whose end nobody saw. share, priority: its place in the
+    line when all servers are full.
     """
 
     name: Name
@@ -156,6 +195,18 @@ class Tenant(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags: Annotated[dict[Name, Text], msgspec.Meta(max_length=16)] = msgspec.field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     digests: bool = False
+    limits: LimitSet = LimitSet()
+    model_limits: Annotated[dict[Name, LimitSet], msgspec.Meta(max_length=256)] = msgspec.field(
+        default_factory=dict
+    )
+    project_limits: Annotated[dict[Name, LimitSet], msgspec.Meta(max_length=256)] = msgspec.field(
+        default_factory=dict
+    )
+    hold: Literal["expected", "worst"] = "expected"
+    store_policy: Literal["open", "closed", "share"] = "open"
+    lost: Literal["free", "estimated"] = "free"
+    share: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
 
 
 class Tier(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,6 +311,28 @@ class SharedCostEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=
     split: Literal["none", "even", "allocated"] = "none"
 
 
+class Auth(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Signing in. stale_max_s: how long keys of the directory are believed with the store away.
+
+    failures_per_minute: attempts with a key that is not known, of one source address; then they are refused unread.
+    """
+
+    stale_max_s: Annotated[int, msgspec.Meta(ge=1, le=SECONDS_MAX)] = 14_400
+    failures_per_minute: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 60
+
+
+class BudgetRules(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """unpriced: what a hard budget does with a call that can't be priced beforehand."""
+
+    unpriced: Literal["refuse", "allow"] = "refuse"
+
+
+class Server(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """trusted_proxies: networks (CIDR) whose X-Forwarded-For is believed."""
+
+    trusted_proxies: tuple[Text, ...] = ()
+
+
 class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it, resolved: what the workers get. profile: what the configuration is held to.
 
@@ -284,7 +357,10 @@ class Config(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bounds: Bounds = Bounds()
     cors: Cors = Cors()
     audit: Audit = Audit()
-    tenants: Annotated[tuple[Tenant, ...], msgspec.Meta(min_length=1)]
+    auth: Auth = Auth()
+    budget: BudgetRules = BudgetRules()
+    server: Server = Server()
+    tenants: tuple[Tenant, ...] = ()
     models: Annotated[tuple[Model, ...], msgspec.Meta(min_length=1)]
     backends: Annotated[tuple[Backend, ...], msgspec.Meta(min_length=1)]
     prices: tuple[PriceEntry, ...] = ()

@@ -111,7 +111,8 @@ def _in_common(before: Tree, after: Tree, path_of: Callable[[str], str]) -> Iter
 
 
 def _by_name(items: Any) -> Tree | None:
-    """A list of sections that have names, by these; None: it is none."""
-    if not isinstance(items, list) or not all(isinstance(item, dict) and "name" in item for item in items):
+    """A list of sections that have names, by these; None: it is none, or not each has one of its own."""
+    if not isinstance(items, list) or not all(isinstance(item, dict) and item.get("name") for item in items):
         return None
-    return {item["name"]: item for item in items}
+    named = {item["name"]: item for item in items}
+    return named if len(named) == len(items) else None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from backends.catalog import Catalog
 from backends.model import DEFAULT_PORTS, Backend
-from gateway.api.auth import key_id
 from gateway.configuration import instance_check
 from gateway.configuration.config import (
     CardEntry,
@@ -22,12 +21,12 @@ from gateway.configuration.config import (
     PriceEntry,
     Redis,
     SharedCostEntry,
-    Tenant,
     WorkUnitsEntry,
     host_and_port,
 )
 from gateway.configuration.config_shape import did_you_mean
 from gateway.configuration.shared_costs_config import check_shared_cost
+from gateway.configuration.tenants_check import check_networks, check_once, check_tenants
 from metering.units import MICRO_USD_PER_USD, PICO_USD_PER_USD, usd_to
 
 Report = Callable[[str, str], None]
@@ -55,8 +54,6 @@ _REDIS_VALUES = {
     "ssl_check_hostname": re.compile(r"(true|false)\Z"),
 }
 _REDIS_FORMS = "must be redis://host:port, rediss://host:port or unix:///path/to/socket"
-TAGS_BYTES_MAX = 4096
-"""They stand in each record, which is bounded."""
 HIGH_RISK_DAYS_MIN = 183
 """Six months: Regulation (EU) 2024/1689, Articles 19 and 26(6)."""
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs"})
@@ -77,27 +74,28 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
         report("retention_days", message)
     _check_origins(config.cors.origins, report)
     _check_peers(config.audit.peers, report)
-    _check_tenants(config.tenants, report)
-    _check_once(report, "backends", [backend.name for backend in config.backends], "name")
+    check_networks("server.trusted_proxies", config.server.trusted_proxies, report)
+    check_tenants(config.tenants, [model.name for model in config.models], report)
+    check_once(report, "backends", [backend.name for backend in config.backends], "name")
     for index, backend in enumerate(config.backends):
         _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
     instance_check.check(config.backends, catalog, report)
     _check_models(config, report)
     check_prices(config.prices, report)
-    _check_once(report, "instance_types", [one.name for one in config.instance_types], "name")
+    check_once(report, "instance_types", [one.name for one in config.instance_types], "name")
     check_shared_costs(config.shared_costs, report)
 
 
 def check_shared_costs(costs: Sequence[SharedCostEntry], report: Report) -> None:
     """Name every mistake in the shared costs."""
-    _check_once(report, "shared_costs", [cost.name for cost in costs], "name")
+    check_once(report, "shared_costs", [cost.name for cost in costs], "name")
     for index, cost in enumerate(costs):
         check_shared_cost(f"shared_costs[{index}]", cost, report)
 
 
 def check_prices(prices: Sequence[PriceEntry], report: Report) -> None:
     """Name every mistake in the prices of instances."""
-    _check_once(report, "prices", [_price_key(price) for price in prices])
+    check_once(report, "prices", [_price_key(price) for price in prices])
     for index, price in enumerate(prices):
         _check_price(f"prices[{index}]", price, report)
 
@@ -117,16 +115,6 @@ def file_system(path: str, mounts: str) -> str:
         if inside and len(place) >= best:
             best, found = len(place), fields[2]
     return found
-
-
-def _check_once(report: Report, path: str, values: Sequence[object], key: str = "") -> None:
-    """No value may stand twice in a list; the second one is the mistake."""
-    first: dict[object, int] = {}
-    for index, value in enumerate(values):
-        if value in first:
-            here = f"{path}[{index}]" + (f".{key}" if key else "")
-            report(here, f"is the same as {path}[{first[value]}]")
-        first.setdefault(value, index)
 
 
 def _check_listen(config: Config, report: Report) -> None:
@@ -169,7 +157,7 @@ def _check_redis(redis: Redis, report: Report) -> None:
 
 
 def _check_origins(origins: Sequence[str], report: Report) -> None:
-    _check_once(report, "cors.origins", origins)
+    check_once(report, "cors.origins", origins)
     for index, origin in enumerate(origins):
         if origin == "*" and len(origins) > 1:
             report(f"cors.origins[{index}]", '"*" is every origin; it stands alone')
@@ -228,28 +216,13 @@ def wrong_redis_ca(url: str | None, url_file: str | None) -> str | None:
 
 
 def _check_peers(peers: Sequence[Peer], report: Report) -> None:
-    _check_once(report, "audit.peers", [peer.url for peer in peers], "url")
+    check_once(report, "audit.peers", [peer.url for peer in peers], "url")
     for index, peer in enumerate(peers):
         path = f"audit.peers[{index}]"
         if wrong := wrong_backend_url(peer.url):
             report(f"{path}.url", wrong)
         elif peer.ca_file is not None and not peer.url.startswith("https:"):
             report(f"{path}.ca_file", "goes with an https url only")
-
-
-def _check_tenants(tenants: Sequence[Tenant], report: Report) -> None:
-    _check_once(report, "tenants", [tenant.name for tenant in tenants], "name")
-    key_paths: dict[str, str] = {}
-    for index, tenant in enumerate(tenants):
-        _check_once(report, f"tenants[{index}].projects", tenant.projects)
-        if sum(len(name) + len(value.encode()) for name, value in tenant.tags.items()) > TAGS_BYTES_MAX:
-            report(f"tenants[{index}].tags", f"must have at most {TAGS_BYTES_MAX} bytes, all together")
-        for number, key in enumerate(tenant.keys):
-            path = f"tenants[{index}].keys[{number}]"
-            _check_once(report, f"{path}.scopes", key.scopes)
-            other = key_paths.setdefault(key_id(key.hash), path)
-            if other != path:
-                report(f"{path}.hash", f"is the same key as {other}")
 
 
 def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, report: Report) -> None:
@@ -292,7 +265,7 @@ def wrong_backend_url(url: str) -> str | None:
 def _check_models(config: Config, report: Report) -> None:
     names = collections.Counter(model.name for model in config.models)
     taken: dict[str, str] = {}
-    _check_once(report, "models", [model.name for model in config.models], "name")
+    check_once(report, "models", [model.name for model in config.models], "name")
     for index, model in enumerate(config.models):
         path = f"models[{index}]"
         for number, alias in enumerate(model.aliases):
@@ -303,10 +276,10 @@ def _check_models(config: Config, report: Report) -> None:
                 report(here, f"{alias} is taken by {taken[alias]}")
             taken.setdefault(alias, here)
         _check_tiers(path, model, [backend.name for backend in config.backends], report)
-        _check_once(report, f"{path}.rate_cards", [(_hardware(card), card.date) for card in model.rate_cards])
+        check_once(report, f"{path}.rate_cards", [(_hardware(card), card.date) for card in model.rate_cards])
         for number, card in enumerate(model.rate_cards):
             _check_card(f"{path}.rate_cards[{number}]", card, report)
-        _check_once(report, f"{path}.work_units", [(_hardware(one), one.date) for one in model.work_units])
+        check_once(report, f"{path}.work_units", [(_hardware(one), one.date) for one in model.work_units])
         for number, one in enumerate(model.work_units):
             _check_hardware(f"{path}.work_units[{number}]", one, report)
 

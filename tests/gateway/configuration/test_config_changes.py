@@ -64,6 +64,15 @@ def test_the_digests_are_those_of_the_starts() -> None:
         ({"tenants": TREE["tenants"][:1]}, "tenants[beta]"),
         ({"tenants": TREE["tenants"][::-1]}, "tenants"),  # only their order
         ({"tenants": [{"name": "acme"}, {"name": "beta"}]}, "tenants[acme].keys"),
+        (  # keys that have no names of their own are told of together
+            {
+                "tenants": [
+                    {"name": "acme", "keys": [{"hash": "sha256:" + c * 64} for c in "01"]},
+                    {"name": "beta"},
+                ]
+            },
+            "tenants[acme].keys",
+        ),
         ({"backends": [{"name": "b1", "url": "http://10.0.0.2:1", "model": "m"}]}, "backends[b1].url"),
         ({"redis": {"url": "redis://:hunter2@db:6379"}}, None),
     ],
