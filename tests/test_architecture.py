@@ -71,6 +71,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.configuration.config_shape",
     "gateway.configuration.config_tree",
     "gateway.api.cors",
+    "gateway.admission.ratelimit_headers",
     "gateway.api.errors",
     "gateway.calls.events",
     "gateway.faces.finance_questions",

@@ -35,18 +35,27 @@ def shown_bytes(value: bytes) -> str:
 class GatewayError(Exception):
     """Base of all errors shown to clients; subclasses fill in the table.
 
-    message: fit for a client: no host, no port, no key. param: the request's field at fault.
+    message: fit for a client: no host, no port, no key. param: the request's field at fault. limit: the tenant's limit
+    that refused it, as a `refused` line names it.
     """
 
     status: int = http.HTTPStatus.INTERNAL_SERVER_ERROR
     type = "server_error"
     code: str | None = None
+    limit: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+
+    @property
+    def retry_headers(self) -> list[tuple[bytes, bytes]]:
+        """What tells a client when to try again, and whether to."""
+        if self.retry_after_s is None:
+            return []
+        return [(b"retry-after", b"%d" % self.retry_after_s)]
 
 
 class InvalidRequest(GatewayError):
@@ -190,6 +199,49 @@ class ArchiveUnreadable(GatewayError):
     """Closed hours or prices could not be read where they are kept."""
 
     status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "archive_unreadable"
+
+
+class RateLimited(GatewayError):
+    """A limit of the tenant's own has no room: requests or tokens a minute, or calls at once.
+
+    limit: its name. wait_ms: when there may be room; None: nobody knows, or never. `type` is `requests` or `tokens`, as
+    OpenAI has it. The SDKs of OpenAI and Anthropic read all three of the headers, `x-should-retry` first: without it
+    they would try again what has no room for hours.
+    """
+
+    status, type = http.HTTPStatus.TOO_MANY_REQUESTS, "requests"
+    code = "rate_limit_exceeded"
+    again = True
+
+    def __init__(
+        self, message: str, *, limit: str | None = None, wait_ms: int | None = None, of: str | None = None
+    ) -> None:
+        super().__init__(message, retry_after_s=None if wait_ms is None else max(1, -(-wait_ms // 1000)))
+        self.limit = limit
+        self.wait_ms = wait_ms
+        self.type = of or self.type
+
+    @property
+    def retry_headers(self) -> list[tuple[bytes, bytes]]:
+        """The wait in seconds and in milliseconds, and whether it is worth it."""
+        again = self.again and self.wait_ms is not None
+        headers = [*super().retry_headers, (b"x-should-retry", b"true" if again else b"false")]
+        if self.wait_ms is not None:
+            headers.append((b"retry-after-ms", b"%d" % self.wait_ms))
+        return headers
+
+
+class OutOfBudget(RateLimited):
+    """The money of a budget's window is spent, or held by calls under way."""
+
+    type = code = "insufficient_quota"
+    again = False
+
+
+class LimitsUnavailable(GatewayError):
+    """Whether there is room cannot be known: the store that counts is away, and the tenant's policy is `closed`."""
+
+    status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "limits_unavailable"
 
 
 class BackendBroke(GatewayError):

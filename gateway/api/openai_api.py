@@ -341,8 +341,7 @@ async def render(request: StarletteRequest, error: Exception) -> Response:
     """A GatewayError of an ordinary endpoint, in OpenAI's shape."""
     assert isinstance(error, GatewayError)
     headers = {"x-request-id": request_id_of(request)}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(error.retry_after_s)
+    headers |= {name.decode(): value.decode() for name, value in error.retry_headers}
     if isinstance(error, errors.UnknownKey):
         headers["www-authenticate"] = "Bearer"
     return Response(
@@ -367,8 +366,7 @@ def _error_answer(error: GatewayError, visit: Visit) -> tuple[int, Headers, byte
     ]
     if (name := visit.operation.id_header) is not None:
         headers.append((name, visit.request_id.encode()))
-    if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after_s))
+    headers += error.retry_headers
     if isinstance(error, errors.MethodNotAllowed):
         headers.append((b"allow", visit.operation.method.encode()))
     if isinstance(error, errors.UnknownKey):

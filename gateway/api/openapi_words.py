@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from gateway.admission import ratelimit_headers
 from gateway.api import errors
 from gateway.api.errors import Shape
 
@@ -78,11 +79,20 @@ _HEADERS = {
     "x-weighbridge-fallback": "Why it was another server than the first: a failure, or a state.",
     "x-weighbridge-spill": "`full`: the first tier had no free slot in time.",
     "x-weighbridge-ignored": "Parameters asked for that the serving hardware is documented not to apply.",
+    "x-ratelimit-limit-requests": "Requests a minute, of the tightest limit that the key has; absent if it has none.",
+    "x-ratelimit-remaining-requests": "How many of them are left now.",
+    "x-ratelimit-reset-requests": "When all of them will be, as in `1s` or `6m0s`.",
+    "x-ratelimit-limit-tokens": "Tokens a minute, likewise.",
+    "x-ratelimit-remaining-tokens": "How many of them are left now.",
+    "x-ratelimit-reset-tokens": "When all of them will be.",
     "retry-after": "When another try may help, in seconds.",
+    "retry-after-ms": "The same in milliseconds, of a limit of the tenant's own.",
+    "x-should-retry": "`false`: no try will help before a budget's window is over. OpenAI's SDKs obey it.",
     "www-authenticate": "`Bearer`.",
     "accept-encoding": "`gzip`, if the body came in another encoding.",
 }
 _OF_A_CALL = ("x-request-id", "x-weighbridge-call-id")
+_OF_LIMITS = ratelimit_headers.NAMES
 _OF_A_SERVER = (
     "x-weighbridge-served-by",
     "x-weighbridge-fallback",
@@ -112,12 +122,16 @@ _FAILURES = {
     415: _Failure(
         "The body is not what this path takes; the message names what came.", (), ("accept-encoding",)
     ),
-    429: _Failure("All servers of the model are busy.", ("no_backend",), _RETRY),
+    429: _Failure(
+        "A limit of the tenant's own has no room, or all servers of the model are busy.",
+        ("rate_limit_exceeded", "insufficient_quota", "no_backend"),
+        (*_RETRY, "retry-after-ms", "x-should-retry", *_OF_LIMITS),
+    ),
     500: _Failure("A mistake of the gateway's; its log has it under the id.", ("internal_error",)),
     502: _Failure("The last server that was tried has failed.", ("backend_failed",)),
     503: _Failure(
         "No server is able or free, or the gateway cannot take the call.",
-        ("no_backend", "overloaded", "journal_full", "shutdown"),
+        ("no_backend", "overloaded", "journal_full", "limits_unavailable", "shutdown"),
         _RETRY,
     ),
     504: _Failure("No server answered in time.", ("timeout",)),
@@ -156,7 +170,7 @@ def failures_without_body(shape: Shape) -> Json:
 
 def served_headers(shape: Shape) -> Json:
     """The headers of a server's answer."""
-    return _headers(shape, *_OF_A_CALL, *_OF_A_SERVER)
+    return _headers(shape, *_OF_A_CALL, *_OF_A_SERVER, *_OF_LIMITS)
 
 
 def refusals() -> Json:

@@ -2,6 +2,9 @@
 
 A driver (relay.py) feeds events and carries out actions; it decides nothing. All transitions stand in TABLE.
 
+    ASKING ─▶ ADMITTING                                                               only where limits apply
+       └─────────────────────────────────────────────────────────────────────▶ DONE   refused: a line, no call
+
     ADMITTING ─▶ QUEUED ─▶ CONNECTING ─▶ WAITING ─┬▶ HELD ─▶ STREAMING ─▶ ENDING ─┐   a stream
                    ▲            │          │      ├▶ SIZED ──────────────────────┼▶ SEALING ─▶ DONE
                    └────────────┴──────────┴──────┴▶ REJECTED ───────────────────┘   a 4xx, a 500
@@ -43,8 +46,10 @@ from gateway.calls.events import (
     Action,
     Admit,
     Admitted,
+    Allowed,
     Answered,
     Ask,
+    AskLimits,
     ClientGone,
     Connect,
     Connected,
@@ -53,6 +58,7 @@ from gateway.calls.events import (
     End,
     Event,
     Finish,
+    GiveUp,
     Granted,
     Head,
     Headers,
@@ -60,12 +66,14 @@ from gateway.calls.events import (
     Leave,
     Lost,
     Open,
+    Refused,
     Release,
     Seal,
     Sealed,
     State,
     Stopping,
     Timer,
+    TurnAway,
     Unrecorded,
     Whole,
     Write,
@@ -87,14 +95,26 @@ OUR_KEY_REFUSED = (401, 403)
 """A backend's answers that are about the gateway's key, not about the request."""
 
 
-ADMITTING, QUEUED, CONNECTING, WAITING, HELD, SIZED, REJECTED, STREAMING, ENDING, DRAINING, SEALING, DONE = (
-    State
-)
+(
+    ADMITTING,
+    QUEUED,
+    CONNECTING,
+    WAITING,
+    HELD,
+    SIZED,
+    REJECTED,
+    STREAMING,
+    ENDING,
+    DRAINING,
+    SEALING,
+    DONE,
+    ASKING,
+) = State
 
 _SPEAKING = frozenset({QUEUED, CONNECTING, WAITING, HELD, STREAMING})
 """Where a stream that has been silent for too long gets a comment."""
 
-_APART = frozenset({QUEUED, CONNECTING, ENDING, DRAINING})
+_APART = frozenset({ASKING, QUEUED, CONNECTING, ENDING, DRAINING})
 """Where what is waited for does not depend on how fast the client takes what it gets."""
 
 _ANSWERING = frozenset({HELD, REJECTED, STREAMING, ENDING})
@@ -139,12 +159,13 @@ Handler = Callable[["Call", Any, int], Actions]
 
 _NOTHING: Actions = ()
 _ADMIT: Actions = (Admit(),)
+_ASK_LIMITS: Actions = (AskLimits(),)
 _SEAL: Actions = (Seal(),)
 _GONE: Actions = (Finish(b""),)
 
 
 class Call:
-    """One admitted request and its answer. total_deadline_ns: when it must be over, wherever it is (monotonic)."""
+    """One request and its answer. total_deadline_ns: when it must be over, wherever it is (monotonic)."""
 
     __slots__ = (
         "_asked_ns", "_body", "_body_bytes", "_busy", "_comment_ns", "_committed", "_course", "_due_ns", "_events_seen",
@@ -201,6 +222,12 @@ class Call:
         self._spoken(now_ns)
         return _ADMIT
 
+    def ask(self, now_ns: int) -> Actions:
+        """Begin where limits apply: `start` follows once they have room."""
+        self.state = ASKING
+        self._due_ns = self._within_total(now_ns + self.limits.queue_ns)
+        return _ASK_LIMITS
+
     def handle(self, event: Event, now_ns: int) -> Actions:
         """Take an event; return what is to be done, in order. Events of a past attempt are ignored."""
         if event.attempt and event.attempt != self._number:
@@ -236,6 +263,37 @@ class Call:
         """This deadline, or the call's own if that comes first."""
         total_ns = self.total_deadline_ns
         return due_ns if due_ns < total_ns else total_ns  # cheaper than `min`, three times a call
+
+    # -- limits
+
+    def _allowed(self, _event: Allowed, now_ns: int) -> Actions:
+        self.state, self._due_ns = ADMITTING, _NEVER_NS
+        return self.start(now_ns)
+
+    def _refused(self, event: Refused, _now_ns: int) -> Actions:
+        return self._turn_away(event.error)
+
+    def _turn_away(self, error: GatewayError) -> Actions:
+        """An answer and a line; there is no call."""
+        self.state, self._due_ns = DONE, _NEVER_NS
+        head, body = heads.refusal(error, self.facts)
+        return (TurnAway(error=error), head, Finish(body))
+
+    def _unanswered(self, _event: Timer, now_ns: int) -> Actions:
+        if now_ns < self._due_ns:
+            return _NOTHING
+        error = errors.LimitsUnavailable(
+            "the limits of this key could not be looked at in time", retry_after_s=1
+        )
+        return (GiveUp(), *self._turn_away(error))
+
+    def _gone_asking(self, _event: ClientGone, _now_ns: int) -> Actions:
+        """Nothing was admitted, and nobody was refused: there is no line."""
+        self.state, self._due_ns = DONE, _NEVER_NS
+        return (GiveUp(), *_GONE)
+
+    def _stopping_asking(self, event: Stopping, _now_ns: int) -> Actions:
+        return (GiveUp(), *self._turn_away(event.error))
 
     # -- admission and queue
 
@@ -778,7 +836,19 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
     c = Call
     table: dict[tuple[State, type[Event]], Handler] = {}
     for state in State:
-        for event in (Admitted, Connected, Head, Data, End, Whole, Lost, Sealed, Unrecorded):
+        for event in (
+            Allowed,
+            Refused,
+            Admitted,
+            Connected,
+            Head,
+            Data,
+            End,
+            Whole,
+            Lost,
+            Sealed,
+            Unrecorded,
+        ):
             table[state, event] = _impossible
         for late in (Timer, ClientGone, Stopping):
             table[state, late] = c._ignore
@@ -789,6 +859,11 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
         table[state, ClientGone] = c._gone_in_attempt
         table[state, Stopping] = c._stopping
     return table | {
+        (ASKING, Allowed): c._allowed,
+        (ASKING, Refused): c._refused,
+        (ASKING, Timer): c._unanswered,
+        (ASKING, ClientGone): c._gone_asking,
+        (ASKING, Stopping): c._stopping_asking,
         (ADMITTING, Admitted): c._admitted,
         (ADMITTING, Unrecorded): c._not_admitted,
         (ADMITTING, ClientGone): c._gone_early,

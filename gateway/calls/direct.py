@@ -257,9 +257,8 @@ class DirectProtocol(HttpToolsProtocol):
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
+            *error.retry_headers,
         ]
-        if error.retry_after_s is not None:
-            headers.append((b"retry-after", b"%d" % error.retry_after_s))
         head = STATUS_LINE[error.status] + self.door.default_headers(self.server_state.default_headers)
         lines = machine.header_lines(headers)
         self.transport.write(head + lines + b"\r\n" + body)

@@ -41,12 +41,23 @@ class State(enum.IntEnum):
     DRAINING = 9
     SEALING = 10
     DONE = 11
+    ASKING = 12
 
 
 class Event(msgspec.Struct, frozen=True):
     """Base. attempt: the number of the attempt it belongs to; 0: of the call itself."""
 
     attempt: int = 0
+
+
+class Allowed(Event, frozen=True):
+    """The limits of the call's tenant have room for it; what it takes of them is held."""
+
+
+class Refused(Event, frozen=True, kw_only=True):
+    """They have none, or nobody could be asked. Nothing is held."""
+
+    error: GatewayError
 
 
 class Admitted(Event, frozen=True):
@@ -118,6 +129,20 @@ class Unrecorded(Event, frozen=True):
 
 class Action(msgspec.Struct, frozen=True):
     """Base of what a driver is told to do."""
+
+
+class AskLimits(Action, frozen=True):
+    """Ask for room under the limits of the call's tenant: `Allowed` or `Refused` follows, unless it is given up."""
+
+
+class GiveUp(Action, frozen=True):
+    """Nobody waits for that answer any more; what may have been held is given back."""
+
+
+class TurnAway(Action, frozen=True, kw_only=True):
+    """Append a `refused` line: the request ends before its admission."""
+
+    error: GatewayError
 
 
 class Admit(Action, frozen=True):

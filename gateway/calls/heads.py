@@ -39,11 +39,18 @@ def sized_head(status: int, facts: Facts, tally: Tally, length: int, kind: Heade
 
 def error(error: GatewayError, facts: Facts) -> tuple[Open, bytes]:
     """An error of ours as an answer: head and body."""
+    return _error(error, facts, _ids(facts))
+
+
+def refusal(error: GatewayError, facts: Facts) -> tuple[Open, bytes]:
+    """The same for a request that is no call: it has no call's id."""
+    return _error(error, facts, _request_ids(facts))
+
+
+def _error(error: GatewayError, facts: Facts, ids: bytes) -> tuple[Open, bytes]:
     body = errors.error_body(error, facts.operation.errors)
-    lines = b"%b%bcontent-length: %d\r\n" % (_JSON, _ids(facts), len(body))
-    if error.retry_after_s is not None:
-        lines += b"retry-after: %d\r\n" % error.retry_after_s
-    return Open(int(error.status), lines), body
+    lines = b"%b%bcontent-length: %d\r\n" % (_JSON, ids, len(body))
+    return Open(int(error.status), lines + header_lines(error.retry_headers)), body
 
 
 def _ids(facts: Facts) -> bytes:
@@ -51,6 +58,13 @@ def _ids(facts: Facts) -> bytes:
     ids = b"x-request-id: %b\r\nx-weighbridge-call-id: %b\r\n" % (request_id, facts.call_id.encode())
     name = facts.operation.id_header
     return ids if name is None else b"%b%b: %b\r\n" % (ids, name, request_id)
+
+
+def _request_ids(facts: Facts) -> bytes:
+    request_id = facts.request_id.encode()
+    lines = b"x-request-id: %b\r\n" % request_id
+    name = facts.operation.id_header
+    return lines if name is None else b"%b%b: %b\r\n" % (lines, name, request_id)
 
 
 def _origin(tally: Tally) -> bytes:

@@ -7,6 +7,7 @@ driver relies on, whatever the order of events. It uses the machine's own types,
 from collections.abc import Callable, Sequence
 
 from backends.errors import BackendDisconnected
+from gateway.api.errors import GatewayError, RateLimited
 from gateway.api.operations import OPERATIONS
 from gateway.calls import events as m
 from gateway.calls.call import END_WAIT_NS, Call, Limits
@@ -17,6 +18,7 @@ from metering.cost.pricing import RateCard, Schedule
 
 MS = 1_000_000
 SECOND = 1000 * MS
+NO_ROOM = RateLimited("too many requests", limit="requests_per_minute of key k1", wait_ms=1500)
 HEAD_SSE = [(b"content-type", b"text/event-stream; charset=utf-8")]
 HEAD_JSON = [(b"content-type", b"application/json")]
 
@@ -65,10 +67,11 @@ def plan(*tiers: tuple[Target, ...]) -> Plan:
 class World:
     """Carries out actions and keeps the books.
 
-    seats: backend → free seats; a backend not named has no limit. Lines are "written" by `flush`.
+    seats: backend → free seats; a backend not named has no limit. Lines are "written" by `flush`. limited: limits
+    apply to the call: it is `allow`ed or `refuse`d.
     """
 
-    def __init__(self, call: Call, *, seats: dict[str, int] | None = None) -> None:
+    def __init__(self, call: Call, *, seats: dict[str, int] | None = None, limited: bool = False) -> None:
         self.call = call
         self.now_ns = 0
         self.seats = dict(seats or {})
@@ -87,7 +90,10 @@ class World:
         self.gone = False
         self.held_back: list[tuple[str, int | None]] = []
         self.warmed: list[str] = []
-        self.perform(call.start(self.now_ns))
+        self.asking = False  # what limits have to say
+        self.allowed = not limited
+        self.turned_away: list[GatewayError] = []
+        self.perform(call.ask(self.now_ns) if limited else call.start(self.now_ns))
 
     def feed(self, event: m.Event) -> None:
         """Give the machine an event and carry out what it says."""
@@ -102,6 +108,18 @@ class World:
         for action in actions:
             assert not self.finished, f"{action} after the end"
             getattr(self, f"_{type(action).__name__.lower()}")(action)
+
+    def allow(self) -> None:
+        """The limits have room."""
+        assert self.asking
+        self.asking, self.allowed = False, True
+        self.feed(m.Allowed())
+
+    def refuse(self) -> None:
+        """They have none."""
+        assert self.asking
+        self.asking = False
+        self.feed(m.Refused(error=NO_ROOM))
 
     def flush(self) -> None:
         """The turn's write: lines are made, then whoever waits for them is told."""
@@ -173,6 +191,7 @@ class World:
         assert self.attempt == 0
         assert self.waiting == ()
         assert self.unwritten == []
+        assert not self.asking, "nobody waits for what the limits say"
         kinds = [type(line).__name__ for line in self.lines]
         assert kinds == ["Admitted", "CallRecord"], kinds
         self._check_record(self.record)
@@ -199,7 +218,20 @@ class World:
 
     # -- actions
 
+    def _asklimits(self, _action: m.AskLimits) -> None:
+        assert not self.asking
+        self.asking = True
+
+    def _giveup(self, _action: m.GiveUp) -> None:
+        assert self.asking, "nothing to give up"
+        self.asking = False
+
+    def _turnaway(self, action: m.TurnAway) -> None:
+        assert not self.allowed, "refused, and room is held for it"
+        self.turned_away.append(action.error)
+
     def _admit(self, _action: m.Admit) -> None:
+        assert self.allowed, "admitted without room"
         self.unwritten.append((lambda: self.call.admitted(2, "0" * 64), m.Admitted()))
 
     def _ask(self, action: m.Ask) -> None:

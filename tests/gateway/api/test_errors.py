@@ -14,6 +14,8 @@ from gateway.api.errors import (
     InvalidRequest,
     ModelNotFound,
     NoBackend,
+    OutOfBudget,
+    RateLimited,
     ScopeMissing,
     Shape,
     TimedOut,
@@ -131,3 +133,36 @@ def test_a_refusal_of_another_form_gets_ours(shape: Shape) -> None:
     body, code = rejected(400, b'{"detail":[{"loc":["body","n"],"msg":"too many"}]}', shape)
     assert code is None
     assert json.loads(body)["error"]["message"] == "too many"
+
+
+# -- limits of the tenant's own
+
+
+@pytest.mark.parametrize(
+    ("error", "headers"),
+    [
+        (RateLimited("no", wait_ms=1), {"retry-after": "1", "retry-after-ms": "1", "x-should-retry": "true"}),
+        (RateLimited("no", wait_ms=1_001), {"retry-after": "2", "retry-after-ms": "1001", "x-should-retry": "true"}),
+        (RateLimited("it never fits"), {"x-should-retry": "false"}),
+        (OutOfBudget("no", wait_ms=5_000), {"retry-after": "5", "retry-after-ms": "5000", "x-should-retry": "false"}),
+        (NoBackend("no", retry_after_s=3), {"retry-after": "3"}),
+        (Fault("no"), {}),
+    ],
+)  # fmt: skip
+def test_a_client_hears_when_to_try_again_and_whether_to(
+    error: GatewayError, headers: dict[str, str]
+) -> None:
+    assert {name.decode(): value.decode() for name, value in error.retry_headers} == headers
+
+
+def test_a_limit_is_worded_as_each_api_words_it() -> None:
+    tokens = RateLimited("too many tokens a minute", limit="tokens_per_minute of key k1", of="tokens")
+    money = OutOfBudget("the budget is spent")
+    assert json.loads(error_body(tokens))["error"] == {
+        "message": "too many tokens a minute", "type": "tokens", "param": None, "code": "rate_limit_exceeded",
+    }  # fmt: skip
+    assert json.loads(error_body(money))["error"] == {
+        "message": "the budget is spent", "type": "insufficient_quota", "param": None, "code": "insufficient_quota",
+    }  # fmt: skip
+    for error in (tokens, money):
+        assert json.loads(error_body(error, Shape.ANTHROPIC))["error"]["type"] == "rate_limit_error"

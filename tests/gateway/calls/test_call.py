@@ -17,7 +17,7 @@ from gateway.calls.routing import Busy, Candidate, Plan
 from metering.record import AttemptOutcome, CallRecord, LeftOut, Outcome
 from metering.record import Params as CallParams
 from metering.usage import Usage, UsageSource
-from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, SECOND, World, facts, plan, target
+from tests.support.machine import HEAD_JSON, HEAD_SSE, LIMITS, NO_ROOM, SECOND, World, facts, plan, target
 
 
 def event(delta: dict | None = None, *, finish: str | None = None, **more: object) -> bytes:
@@ -60,6 +60,10 @@ def world(*tiers, stream=True, include_usage=False, seats=None) -> World:
 
 
 # -- how each state is reached, for the table test
+
+
+def asking() -> World:
+    return World(Call(facts(), plan((target("a"), target("b"))), LIMITS), limited=True)
 
 
 def admitting() -> World:
@@ -135,12 +139,15 @@ def done() -> World:
 
 
 REACH = {
+    State.ASKING: asking,
     State.ADMITTING: admitting, State.QUEUED: queued, State.CONNECTING: connecting, State.WAITING: waiting,
     State.HELD: held, State.SIZED: sized, State.REJECTED: rejected, State.STREAMING: streaming, State.ENDING: ending,
     State.DRAINING: draining, State.SEALING: sealing, State.DONE: done,
 }  # fmt: skip
 
 EVENTS = {
+    m.Allowed: lambda n: m.Allowed(),
+    m.Refused: lambda n: m.Refused(error=NO_ROOM),
     m.Admitted: lambda n: m.Admitted(),
     m.Granted: lambda n: m.Granted(backend="b"),
     m.Connected: lambda n: m.Connected(n),
@@ -159,6 +166,7 @@ EVENTS = {
 # What may come in which state; everything else is a driver's mistake. Written apart from the machine's own table.
 ANYWHERE = {m.Timer, m.ClientGone, m.Stopping, m.Granted}
 POSSIBLE = {
+    State.ASKING: {m.Allowed, m.Refused},
     State.ADMITTING: {m.Admitted, m.Unrecorded},
     State.QUEUED: set(),
     State.CONNECTING: {m.Connected, m.Lost},
@@ -192,17 +200,24 @@ def test_every_event_in_every_state(state: State, kind: type[m.Event]) -> None:
     if kind is m.Granted:
         w.holding.append("b")
         w.waiting = ()
-    if kind in (m.Admitted, m.Sealed):
+    if kind is m.Allowed:
+        w.allow()
+    elif kind is m.Refused:
+        w.refuse()
+    elif kind in (m.Admitted, m.Sealed):
         w.flush()
     elif kind is m.Unrecorded:
         w.fail_flush()
     elif state is not State.DONE or kind not in (m.Granted,):
         w.feed(happening)
-    if kind is m.Unrecorded:
+    if kind is m.Unrecorded or (state is State.ASKING and kind in (m.Refused, m.ClientGone, m.Stopping)):
         assert w.finished
-        assert w.holding == []
+        assert (w.holding, w.asking) == ([], False)
         return
     w.run_on()
+    if not w.allowed:
+        assert w.lines == []
+        return
     if state is State.DONE and kind is m.Granted:
         w.holding.remove("b")
     w.check_books()

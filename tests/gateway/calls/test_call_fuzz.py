@@ -21,6 +21,7 @@ from backends.reader import HOLD_BYTES_MAX
 from gateway.api import errors
 from gateway.api.operations import OPERATIONS
 from gateway.calls import events as m
+from gateway.calls import heads
 from gateway.calls.call import Call
 from gateway.calls.events import State
 from metering import record
@@ -95,11 +96,13 @@ class Stage(World):
 
     direct = False
 
-    def __init__(self, call: Call, script: Callable[[str], Answer], seats: dict[str, int]) -> None:
+    def __init__(
+        self, call: Call, script: Callable[[str], Answer], seats: dict[str, int], *, limited: bool = False
+    ) -> None:
         self._script = script
         self._answer = status(500)
         self.sent: dict[str, bytes] = {}
-        super().__init__(call, seats=seats)
+        super().__init__(call, seats=seats, limited=limited)
 
     def _connect(self, action: m.Connect) -> None:
         super()._connect(action)
@@ -108,7 +111,9 @@ class Stage(World):
 
     def go_on(self, size: int) -> None:
         """What comes next when nothing goes wrong. size: of a backend's writes."""
-        if self.unwritten:
+        if self.asking:
+            self.allow()
+        elif self.unwritten:
             self.flush()
         elif self.attempt:
             self._speak(size)
@@ -154,6 +159,12 @@ def wait(w: Stage) -> None:
         w.tick()
 
 
+def refuse(w: Stage) -> None:
+    """The limits have no room."""
+    if w.asking:
+        w.refuse()
+
+
 def grant_the_last(w: Stage) -> None:
     if w.waiting:
         w.grant(w.waiting[-1])
@@ -168,6 +179,7 @@ DISASTERS: list[Callable[[Stage], None]] = [
     lambda w: w.fail_flush(),
     reconnect,
     wait,
+    refuse,
     grant_the_last,
 ]
 
@@ -180,13 +192,14 @@ def run(seed: int, make: type[Call] = Call, stage: type[Stage] = Stage) -> Stage
     seats = {name: rng.choice([1, 1, 0]) for name in NAMES}
     asked = msgspec.structs.replace(facts(stream=stream), operation=OPERATIONS[api.path])
     call = make(asked, plan(*TIERS), limits)
-    w = stage(call, lambda name: any_answer(rng, api, name, stream, size), seats)
+    script = lambda name: any_answer(rng, api, name, stream, size)  # noqa: E731
+    w = stage(call, script, seats, limited=rng.random() < 0.5)
     w.direct = rng.random() < 0.5
     rate = rng.choice([0.0, 0.02, 0.2])
     for _ in range(40_000):
         if w.finished:
             break
-        if rng.random() < rate:
+        if rng.random() < (0.3 if w.asking else rate):  # that is one step of many
             rng.choice([*DISASTERS, wait, wait, wait])(w)
         else:
             w.go_on(size)
@@ -199,6 +212,10 @@ def run(seed: int, make: type[Call] = Call, stage: type[Stage] = Stage) -> Stage
 
 def check(w: Stage, api: Api) -> None:
     assert w.finished
+    if not w.allowed:
+        check_turned_away(w)
+        return
+    assert w.turned_away == []
     if not any(isinstance(line, record.CallRecord) for line in w.lines):
         check_unrecorded(w, api)
         return
@@ -210,6 +227,20 @@ def check(w: Stage, api: Api) -> None:
     check_bill(w, line)
     if not w.gone:
         check_answer(w, line, api)
+
+
+def check_turned_away(w: Stage) -> None:
+    """It was no call: no line of one, no seat, nobody asked; whoever is still there knows why."""
+    assert (w.lines, w.unwritten, w.holding, w.connects, w.asking) == ([], [], [], [], False)
+    assert len(w.turned_away) == (0 if w.gone else 1)
+    if w.gone:
+        assert w.status is None
+        return
+    (error,) = w.turned_away
+    assert w.status == error.status
+    assert b"x-weighbridge-call-id" not in w.headers
+    assert int(w.headers[b"content-length"]) == len(w.client)
+    assert b'"error"' in w.client
 
 
 def check_unrecorded(w: Stage, api: Api) -> None:
@@ -287,6 +318,11 @@ def test_the_laws_hold_in_any_world(seed: int) -> None:
 def test_the_worlds_reach_every_state_and_every_outcome() -> None:
     """Or the test above would prove little."""
     runs = [run(seed) for seed in range(600)]
+    turned_away = [w for w in runs if not w.allowed]
+    assert {type(error) for w in turned_away for error in w.turned_away} == {
+        errors.RateLimited, errors.LimitsUnavailable, errors.ShuttingDown,
+    }  # fmt: skip
+    assert any(w.gone for w in turned_away)
     lines = [line for w in runs for line in w.lines if isinstance(line, record.CallRecord)]
     assert {line.outcome for line in lines} == set(Outcome) - {Outcome.LOST}
     assert {line.usage.source for line in lines} == set(UsageSource)
@@ -309,13 +345,14 @@ def journeys() -> dict[str, Callable[[str], Answer]]:
     }
 
 
+@pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("disaster", range(len(DISASTERS)))
 @pytest.mark.parametrize("journey", journeys())
-def test_the_nth_step_may_fail_whichever_it_is(journey: str, disaster: int) -> None:
+def test_the_nth_step_may_fail_whichever_it_is(journey: str, disaster: int, limited: bool) -> None:
     for steps in range(1_000):
         stream = journey.startswith("stream")
         call = Call(facts(stream=stream), plan(*TIERS), ALIVE)
-        w = Stage(call, journeys()[journey], {})
+        w = Stage(call, journeys()[journey], {}, limited=limited)
         for _ in range(steps):
             if not w.finished:
                 w.go_on(25)
@@ -442,6 +479,45 @@ class ToNobody(Call):
         return self._sealed(event, now_ns) if isinstance(event, m.Sealed) else super().handle(event, now_ns)
 
 
+class SneakedIn(Call):
+    """A call that has no room is admitted all the same."""
+
+    def _turn_away(self, error: Any) -> Any:
+        self.state = State.ADMITTING
+        return self.start(0)
+
+
+class AskedFor(Call):
+    """A call that is given up still has its place with the limits."""
+
+    def handle(self, event: m.Event, now_ns: int) -> Any:
+        return [action for action in super().handle(event, now_ns) if not isinstance(action, m.GiveUp)]
+
+
+class Unrefused(Call):
+    """A refusal leaves no line."""
+
+    def _turn_away(self, error: Any) -> Any:
+        return [action for action in super()._turn_away(error) if not isinstance(action, m.TurnAway)]
+
+
+class TwiceTold(Call):
+    """A refusal that is no call's has a call's id."""
+
+    def _turn_away(self, error: Any) -> Any:
+        self.state = State.DONE
+        head, body = heads.error(error, self.facts)
+        return (m.TurnAway(error=error), head, m.Finish(body))
+
+
+class Patient(Call):
+    """What the limits say is waited for for ever."""
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return None if self.state is State.ASKING else super().deadline_ns
+
+
 class Released(Stage):
     """A driver: it lets the end go before the record is in the file."""
 
@@ -458,7 +534,7 @@ class Released(Stage):
 
 BROKEN = [
     SecondVoice, SeatKept, BackendKept, TwoRecords, TooOften, BodyFirst, Torn, GoodEnd, Forgetful, Overbilled,
-    AllBilled, ToNobody,
+    AllBilled, ToNobody, SneakedIn, AskedFor, Unrefused, TwiceTold, Patient,
 ]  # fmt: skip
 
 

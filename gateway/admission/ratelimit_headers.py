@@ -1,0 +1,60 @@
+"""The headers that tell a client where it stands with its limits: OpenAI's names and formats. Pure.
+
+    x-ratelimit-limit-requests: 60          how many a minute
+    x-ratelimit-remaining-requests: 59      how many could be asked for at this moment
+    x-ratelimit-reset-requests: 1s          until nothing of the limit is in use: 17ms, 1.5s, 6m0s, 1h0m0s
+
+and the same of tokens. Of several limits of a kind they tell of the tightest.
+"""
+
+import msgspec
+
+NAMES = tuple(
+    f"x-ratelimit-{what}-{kind}"
+    for kind in ("requests", "tokens")
+    for what in ("limit", "remaining", "reset")
+)
+"""Names of all of them."""
+
+_MS_PER_S = 1000
+_MS_PER_MINUTE = 60 * _MS_PER_S
+_MS_PER_HOUR = 60 * _MS_PER_MINUTE
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Of one limit: how much a minute, what is left of it now, and when all of it will be (milliseconds)."""
+
+    limit: int
+    remaining: int
+    reset_ms: int
+
+
+def lines(requests: Left | None, tokens: Left | None) -> bytes:
+    """As they go on the wire. None: there is no such limit, and no such header."""
+    told = b""
+    if requests is not None:
+        told = _lines(b"requests", requests)
+    if tokens is not None:
+        told += _lines(b"tokens", tokens)
+    return told
+
+
+def _lines(kind: bytes, left: Left) -> bytes:
+    return (
+        b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n"
+        % (kind, left.limit, kind, max(left.remaining, 0), kind, duration(left.reset_ms).encode())
+    )  # fmt: skip
+
+
+def duration(ms: int) -> str:
+    """A span in Go's words, which OpenAI's headers have: nothing is rounded, and no unit above hours."""
+    assert ms >= 0
+    if ms < _MS_PER_S:
+        return f"{ms}ms" if ms else "0s"
+    hours, rest = divmod(ms, _MS_PER_HOUR)
+    minutes, rest = divmod(rest, _MS_PER_MINUTE)
+    seconds, thousandths = divmod(rest, _MS_PER_S)
+    fraction = f".{thousandths:03}".rstrip("0") if thousandths else ""
+    if hours:
+        return f"{hours}h{minutes}m{seconds}{fraction}s"
+    return f"{minutes}m{seconds}{fraction}s" if minutes else f"{seconds}{fraction}s"
