@@ -397,6 +397,40 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What the directory says of one tenant or one key, as of a version.
+
+    name: of a tenant, its name; of a key, its id. data: an object, canonical JSON; what is in it is the gateway's
+    (gateway/directory/entries.py), and never a secret. version: from 1, one more with each change. revoked: for ever.
+    """
+
+    at_ns: int
+    data: msgspec.Raw
+    kind: Literal["key", "tenant"]
+    name: str
+    revoked: bool = False
+    version: int
+
+    @property
+    def field(self) -> str:
+        """Its name among those of all kinds, as the store has it."""
+        return f"{self.kind}:{self.name}"
+
+
+class DirectoryChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The directory has a new entry, or another version of one. actor: as of an event. change: what was asked for."""
+
+    actor: str
+    at_ns: int
+    change: str
+    entry: Entry
+    kind: Literal["directory"] = "directory"
+    prev: str
+    request_id: str | None
+    seq: int
+    v: int = VERSION
+
+
 BackendState = Literal["starting", "compiling", "warming", "ready", "draining", "down", "gone"]
 
 
@@ -450,10 +484,14 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
-Line = Start | Identity | Admitted | CallRecord | Refused | Tick | Checkpoint | Event | Registration | Stop
+Line = (
+    Start | Identity | Admitted | CallRecord | Refused | Tick | Checkpoint | Event | DirectoryChange
+    | Registration | Stop
+)  # fmt: skip
 KINDS: dict[str, type[Any]] = {
     "start": Start, "identity": Identity, "admitted": Admitted, "call": CallRecord, "refused": Refused,
-    "tick": Tick, "checkpoint": Checkpoint, "event": Event, "registration": Registration, "stop": Stop,
+    "tick": Tick, "checkpoint": Checkpoint, "event": Event, "directory": DirectoryChange,
+    "registration": Registration, "stop": Stop,
 }  # fmt: skip
 VERSIONS: dict[str, int] = {
     kind: field.default

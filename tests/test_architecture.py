@@ -120,6 +120,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.cost.comparison",
     "metering.ledger.control",
     "metering.export.cursor",
+    "metering.ledger.directory",
     "metering.ledger.epochs",
     "metering.journal.events",
     "metering.export.export_manifest",

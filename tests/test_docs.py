@@ -73,7 +73,7 @@ PARTS = {
     type_.__name__: type_.__struct_fields__
     for type_ in (
         record.Instance, record.LeftOut, record.Plan, record.Params, record.AttemptRecord, record.PriceBasis,
-        record.Host, record.Usage,
+        record.Host, record.Usage, record.Entry,
     )
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""Event lines of a period, over all journals of a state directory, page by page.
+"""Event lines of a period, and changes of the directory as such, over all journals of a state directory, page by page.
 
-    segments of the period, here and in the archive, by their time ─▶ event lines ─▶ the first so many of them
+    segments of the period, here and in the archive, by their time ─▶ event and directory lines ─▶ the first so many
 
 The order is that of (`at_ns`, writer, seq): two readers of the same journals see the same pages. Lines that are added
 later come later, as long as no clock is set back. Whether the chain holds what stands here says `audit verify`.
@@ -15,10 +15,10 @@ import msgspec
 
 from metering.archive.archive import Archive
 from metering.audit import search
-from metering.journal import chain, spans
+from metering.journal import chain, events, spans
 from metering.journal.journal import directories
 from metering.journal.spans import CLOCK_SLACK_NS, Span
-from metering.record import Event
+from metering.record import DirectoryChange, Event
 
 PAGE_BYTES_MAX = 1024 * 1024
 FETCHED_BYTES_MAX = 256 * 1024 * 1024
@@ -116,10 +116,14 @@ def _fitting(found: list[Change]) -> list[Change]:
 
 
 def _of(span: Span) -> Iterator[Change]:
-    for line in search.lines_with(span.read(), search.EVENT):
-        try:
-            event = chain.decode(line)
-        except chain.NotALine:
-            continue  # torn or altered; `audit verify` tells of it
-        if isinstance(event, Event):
-            yield Change(event=event, leaf=chain.leaf(line), writer=span.writer)
+    data = span.read()
+    for needle in (search.EVENT, search.DIRECTORY):
+        for line in search.lines_with(data, needle):
+            try:
+                told = chain.decode(line)
+            except chain.NotALine:
+                continue  # torn or altered; `audit verify` tells of it
+            if isinstance(told, DirectoryChange):
+                told = events.directory_changed(told)
+            if isinstance(told, Event):
+                yield Change(event=told, leaf=chain.leaf(line), writer=span.writer)

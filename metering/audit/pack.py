@@ -33,7 +33,7 @@ from metering.audit.trust import Trust, Unsigned
 from metering.audit.verdict import PackSays
 from metering.journal.journal import LOCK, Directory
 from metering.journal.readable import Readable
-from metering.record import Event
+from metering.record import DirectoryChange, Event, Line
 from metering.units import NS_PER_HOUR
 
 MANIFEST, NOTE, KEYS = "MANIFEST.json", "MANIFEST.note", "keys.json"
@@ -98,14 +98,24 @@ def archived_inventory(archive: Archive | None) -> Iterator[bytes]:
 
 
 def events(directories: Iterable[Readable], hours: range) -> dict[str, bytes]:
-    """The event lines of these hours by topic, in the order of writers and seq. Raises OSError."""
+    """The event lines of these hours by topic, and the changes of the directory as one, in the order of writers and
+    seq. Raises OSError."""
     found: dict[str, list[bytes]] = {}
     for directory in sorted(directories, key=lambda one: one.writer):
         for chained in directory.chained():
-            if isinstance(chained.line, Event) and chained.at_ns // NS_PER_HOUR in hours:
-                topic = chained.line.topic if _TOPIC_PATTERN.fullmatch(chained.line.topic) else "other"
+            if chained.at_ns // NS_PER_HOUR in hours and (topic := _topic(chained.line)) is not None:
                 found.setdefault(topic, []).append(placed(directory.writer, chained))
     return {topic: b"".join(lines) for topic, lines in sorted(found.items())}
+
+
+def _topic(line: Line | None) -> str | None:
+    """The file of a pack that a line goes into; None: into none."""
+    match line:
+        case DirectoryChange():
+            return line.kind
+        case Event():
+            return line.topic if _TOPIC_PATTERN.fullmatch(line.topic) else "other"
+    return None
 
 
 class Pack:

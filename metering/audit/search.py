@@ -6,6 +6,7 @@ What is found is a line by its newlines alone; whether the chain holds it is ano
 from collections.abc import Iterator
 
 EVENT = b'"kind":"event"'
+DIRECTORY = b'"kind":"directory"'
 CHECKPOINT = b'"kind":"checkpoint"'
 
 

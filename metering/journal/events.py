@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from metering.audit.keyring import Key, What
-from metering.record import Event
+from metering.record import DirectoryChange, Event
 
 TEXT_CHARACTERS_MAX = 1024
 """Of one value: two of them and the rest stay below RECORD_BYTES_MAX, at six bytes of JSON for a character."""
@@ -24,7 +24,7 @@ Exported = Literal[
 ]
 """What leaves the gateway: `csv` are the ledger's estimates, from `focus-split` on closed hours."""
 
-Face = Literal["audit", "finance"]
+Face = Literal["audit", "finance", "admin"]
 """The faces of the gateway that are looked into with a scope of their own."""
 
 
@@ -101,6 +101,23 @@ def audit_read(*, actor: str, method: str, path: str, status: int, request_id: s
 def finance_read(*, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
     """Somebody looked into the finance face. As above."""
     return _look("finance_read", actor, method, path, status, request_id)
+
+
+def administered(*, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
+    """Somebody read or changed something by the admin face, or was refused to. As above."""
+    return _look("admin", actor, method, path, status, request_id)
+
+
+def directory_changed(line: DirectoryChange) -> Event:
+    """A `directory` line as an event, for who lists what happened besides calls."""
+    entry = line.entry
+    told = _happening(
+        "directory", line.actor, change=line.change, kind=entry.kind, name=entry.name, version=str(entry.version),
+        revoked="true" if entry.revoked else None, entry=bytes(entry.data).decode(), request_id=line.request_id,
+    )  # fmt: skip
+    return Event(
+        actor=told.actor, at_ns=line.at_ns, data=told.data, prev=line.prev, seq=line.seq, topic=told.topic
+    )
 
 
 def sign_in_refused(*, actor: str | None, face: Face, status: int, count: int) -> Happening:

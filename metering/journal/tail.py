@@ -17,6 +17,7 @@ from metering.journal.segments import segment_name
 from metering.record import (
     Admitted,
     CallRecord,
+    DirectoryChange,
     Event,
     Identity,
     Refused,
@@ -192,6 +193,15 @@ def _facts(one: Chained) -> Iterator[str]:
             if event.actor is not None:
                 yield f"actor={event.actor}"
             yield from (f"{name}={value!r}" for name, value in event.data.items())
+        case DirectoryChange() as changed:
+            entry = changed.entry
+            yield from (
+                entry.kind,
+                entry.name,
+                changed.change,
+                f"version={entry.version}",
+                f"actor={changed.actor}",
+            )
         case Identity() as identity:
             yield from (f"backend={identity.host.backend}", f"model={identity.host.model}")
         case Registration() as told:
