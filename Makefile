@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check lint lock e2e clients focus bench soak crash
+.PHONY: help demo test check lint lock e2e clients focus sql bench soak crash
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -42,6 +42,9 @@ clients: $(VENV)/.dev ## Client libraries, Python and JavaScript, before the gat
 
 focus: $(VENV)/.dev ## Both FOCUS files before the public validator (900 MB, the first time half a minute more)
 	$(BIN)/python -m tests.focus $(if $(SEED),--seed $(SEED))
+
+sql: $(VENV)/.dev ## The page on SQL by Spark and in Athena's dialect (needs Java 17; 600 MB, the first time a minute more)
+	$(BIN)/python -m tests.sql $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.runtime ## CPU time and latency beside nginx, HAProxy, Envoy and other gateways (two cores, 15 minutes)
 	$(BIN)/python -m tests.bench.install

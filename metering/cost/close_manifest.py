@@ -1,9 +1,10 @@
 """What a closed hour says of itself, and what a month does. Pure.
 
-    close/2026-11-28T13/rev-1/rows-<first 12 of its SHA-256>.parquet    the rows (metering/cost/close_row.py)
-    close/2026-11-28T13/rev-1/manifest.json                             put last, and once: that revision is closed
-    close/months/2026-11/0001.json                                      a month's states, one after the other
+    close/rows/day=2026-11-28/2026-11-28T13-rev-1-<first 12 of its SHA-256>.parquet   the rows (close_row.py)
+    close/2026-11-28T13/rev-1/manifest.json    put last, and once: that revision is closed
+    close/months/2026-11/0001.json             a month's states, one after the other
 
+Rows stand apart from manifests because a table of SQL takes every file below its place for one of its own.
 A reader believes only what a manifest names. Both are canonical JSON; hashes are SHA-256 in hex, money is a decimal
 string in USD with 12 places. The newest revision of an hour counts; what came before it stays.
 """
@@ -25,6 +26,9 @@ from metering.units import usd_text
 VERSION = 1
 CLOSE = "close/"
 MONTHS = "close/months/"
+ROWS = "close/rows/"
+LOOKS = "close/looks/"
+"""Rows of looks into running hours, by hour: what is no revision must not stand among those that are."""
 MANIFEST = "manifest.json"
 LIST = "list"
 BILL = "bill:"
@@ -231,6 +235,11 @@ def hour_text(hour: int) -> str:
     """As paths and months have it: 2026-11-28T13."""
     days, hours = divmod(hour, _HOURS_PER_DAY)
     return f"{_EPOCH + datetime.timedelta(days=days)}T{hours:02d}"
+
+
+def day_text(hour: int) -> str:
+    """The day of an hour: 2026-11-28."""
+    return hour_text(hour)[:10]
 
 
 def parse_hour(text: str) -> int | None:

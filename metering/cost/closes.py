@@ -26,14 +26,17 @@ from metering.cost import close_files, close_manifest
 from metering.cost.charge_terms import ChargeTerms
 from metering.cost.close_manifest import (
     CLOSE,
+    LOOKS,
     MANIFEST,
     MONTHS,
+    ROWS,
     HourRevision,
     Manifest,
     Month,
     MonthState,
     Reason,
     RowsObject,
+    day_text,
     hour_text,
     parse_hour,
 )
@@ -118,9 +121,11 @@ class Closes:
 
         Rows that a crash left without a manifest are nobody's. Raises Outdone, CloseFileError, OSError.
         """
-        directory = f"{CLOSE}{hour_text(manifest.hour)}/rev-{manifest.revision}"
-        whole = self._put_rows(manifest, rows, directory)
-        path = f"{directory}/{MANIFEST}"
+        hour = hour_text(manifest.hour)
+        whole = self._put_rows(
+            manifest, rows, f"{ROWS}day={day_text(manifest.hour)}/{hour}-rev-{manifest.revision}"
+        )
+        path = _manifest_path(manifest.hour, manifest.revision)
         try:
             self._objects.put_new(path, close_manifest.encode(whole))
         except AlreadyThere as error:
@@ -132,20 +137,20 @@ class Closes:
         """Put a look into a running hour in the place of the last one. As `commit`."""
         assert manifest.reason is Reason.NOW
         self.forget_look(manifest.hour)
-        directory = f"{CLOSE}{hour_text(manifest.hour)}/{NOW}"
-        whole = self._put_rows(manifest, rows, f"{directory}/{secrets.token_hex(4)}")
+        hour = hour_text(manifest.hour)
+        whole = self._put_rows(manifest, rows, f"{LOOKS}{hour}/{secrets.token_hex(4)}")
         try:
-            self._objects.put_new(f"{directory}/{MANIFEST}", close_manifest.encode(whole))
+            self._objects.put_new(_manifest_path(manifest.hour, 0), close_manifest.encode(whole))
         except AlreadyThere as error:
             raise Outdone(f"somebody else looks into {hour_text(manifest.hour)} just now") from error
         return whole
 
     def forget_look(self, hour: int) -> None:
         """Delete the look into this hour, if there is one: its manifest first."""
-        prefix = f"{CLOSE}{hour_text(hour)}/{NOW}/"
-        listed = [one.path for one in self._objects.list(prefix)]
-        for path in sorted(listed, key=lambda path: path != prefix + MANIFEST):
-            self._objects.delete(path)
+        text = hour_text(hour)
+        for prefix in (f"{CLOSE}{text}/{NOW}/", f"{LOOKS}{text}/"):
+            for one in self._objects.list(prefix):
+                self._objects.delete(one.path)
 
     def month(self, month: str) -> Month:
         """The newest state of a month, as in 2026-11."""
@@ -244,14 +249,15 @@ class Closes:
             if not keep:
                 path.unlink()
 
-    def _put_rows(self, manifest: Manifest, rows: Sequence[CloseRow], directory: str) -> Manifest:
+    def _put_rows(self, manifest: Manifest, rows: Sequence[CloseRow], stem: str) -> Manifest:
+        """stem: what the file's path begins with; the rest says what is in it."""
         with tempfile.TemporaryDirectory(prefix="weighbridge-") as name:
             file = pathlib.Path(name, "rows.parquet")
             count = self._files.write(rows, file)
             data = file.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
-        path = f"{directory}/rows-{digest[:12]}.parquet"
-        with contextlib.suppress(AlreadyThere):  # the name says what is in it
+        path = f"{stem}-{digest[:12]}.parquet"
+        with contextlib.suppress(AlreadyThere):  # it is the same one
             self._objects.put_new(path, data)
         made = RowsObject(bytes=len(data), count=count, path=path, sha256=digest)
         return msgspec.structs.replace(manifest, rows=made)

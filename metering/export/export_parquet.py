@@ -2,6 +2,7 @@
 
     <out>/day=2026-11-28/tenant=acme/data_0.parquet     tenant: of rows that have none, __HIVE_DEFAULT_PARTITION__
 
+Both stand in the files too: a table of SQL with one partition for each day has no other way to know the tenant.
 Rows keep the columns and the units of closed hours (integers: micro-hours, picodollars), with `period_start`,
 `revision` and `correction`; amounts of a row that takes a charge back are negative. Days are those of the zone that was
 asked for.
@@ -34,7 +35,7 @@ _AMOUNTS = frozenset(
 _FOCUS_TYPES = {Kind.DECIMAL: "DECIMAL(38, 18)", Kind.MOMENT: "TIMESTAMP"}
 PARTITIONS = ("day", "tenant")
 ROW_COLUMNS = (*COLUMNS, "period_start", "revision", "correction", "day")
-"""Of the partitioned export; `day` and `tenant` stand in the path."""
+"""Of the partitioned export."""
 
 
 class ParquetError(Exception):
@@ -90,12 +91,13 @@ def write_rows(
             values = ", ".join(
                 f"{name} * sign AS {name}" if name in _AMOUNTS else f"r.{name}" for name in COLUMNS
             )
+            partitions = f"PARTITION_BY ({', '.join(PARTITIONS)}), WRITE_PARTITION_COLUMNS true"
             connection.execute(
                 f"COPY (SELECT {values}, make_timestamp(r.hour * 3600000000) AS period_start, revision, correction, day"
                 f" FROM read_parquet([{listed}], filename = true, file_row_number = true) r"
                 " JOIN parts ON parts.path = r.filename JOIN days ON days.hour = r.hour"
                 " ORDER BY number, file_row_number)"
-                f" TO {_quoted(out)} (FORMAT parquet, COMPRESSION zstd, PARTITION_BY ({', '.join(PARTITIONS)}))"
+                f" TO {_quoted(out)} (FORMAT parquet, COMPRESSION zstd, {partitions})"
             )
             fields = ", ".join(f"coalesce(sum({name}), 0)::HUGEINT::VARCHAR" for name in allocated_rows.SUMS)
             (found,) = connection.execute(

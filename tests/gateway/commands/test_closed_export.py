@@ -418,6 +418,8 @@ def test_parquet_is_partitioned_by_day_and_tenant(closes: Closes, here: pathlib.
     ).fetchall()
     wanted = sum(row.micro_hours for hour in hours for row in hour.rows if row.tenant == "acme")
     assert [(one[0], one[1], one[3]) for one in by_tenant] == [("acme", wanted, 1)]
+    inside = "SELECT DISTINCT day, tenant FROM read_parquet('rows/*/tenant=acme/*.parquet', hive_partitioning = false)"
+    assert set(duckdb.sql(inside).fetchall()) == {("2026-01-01", "acme"), ("2026-01-02", "acme")}
     before = told(here)
     assert export("parquet", "--out", "rows") == 1  # what is there is not replaced
     assert told(here) == before

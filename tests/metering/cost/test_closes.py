@@ -86,7 +86,7 @@ def test_what_was_altered_is_named(closes: Closes, tmp_path: pathlib.Path) -> No
     made = closes.commit(manifest(ROWS), ROWS)
     month = closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="", at_ns=2)
     (tmp_path / made.rows.path).write_bytes(b"PAR1")
-    with pytest.raises(ArchiveError, match=r"rows-.*\.parquet is not what its manifest says"):
+    with pytest.raises(ArchiveError, match=r"rev-1-.*\.parquet is not what its manifest says"):
         list(closes.rows([made]))
     path = tmp_path / "close" / hour_text(HOUR) / "rev-1" / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b"cli:test", b"cli:else"))
