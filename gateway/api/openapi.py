@@ -126,6 +126,7 @@ def _form(fields: Json) -> Json:
 _LENGTH: Json = {"type": ["integer", "null"], "minimum": wire.LENGTH_MIN, "maximum": wire.LENGTH_MAX}
 _FLAG: Json = {"type": ["boolean", "null"]}
 _FIELDS: dict[str, Json] = {
+    "cache_salt": {"type": ["string", "null"]},
     "stream": _FLAG,
     "stream_options": {"type": ["object", "null"], "properties": {"include_usage": _FLAG}},
     "stream_include_usage": _FLAG,

@@ -20,13 +20,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One path of the API that is served by a model, and the few fields of its requests that are acted on.
 
     name: as records and metrics call it. answer: how its answers are read. streams: `stream` asks for a stream.
-    keeps: an answer may be kept by the server that made it, to be asked for, or continued, later.
-    form: its bodies are forms (multipart/form-data), not JSON. usage_option: a stream tells its usage only if
-    `stream_options.include_usage`, of a form `stream_include_usage`, asks for it. choices: `n` says how many answers
-    there are. lengths: what bounds the answer, in tokens; the first that is given wins. errors: how its
-    errors are worded. headers: names of the client's that go on to the backend. id_header: the name by which this
-    API's clients look for the id of a request, besides `x-request-id`. acted_on: the keys of all these, which may
-    stand once only (derived).
+    keeps: an answer may be kept by the server that made it, to be asked for, or continued, later. form: its
+    bodies are forms (multipart/form-data), not JSON. usage_option: a stream tells its usage only if
+    `stream_options.include_usage`, of a form `stream_include_usage`, asks for it. choices: `n` says how many
+    answers there are. lengths: what bounds the answer, in tokens; the first that is given wins. salted:
+    `cache_salt` keeps its prompt apart from equal ones of others (vLLM from 0.9 on). errors: how its errors are
+    worded. headers: names of the client's that go on to the backend. id_header: the name by which this API's
+    clients look for the id of a request, besides `x-request-id`. acted_on: the keys of all these, which may stand
+    once only (derived).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     usage_option: bool = False
     choices: bool = False
     lengths: tuple[str, ...] = ()
+    salted: bool = False
     errors: Shape = Shape.OPENAI
     headers: tuple[bytes, ...] = ()
     id_header: bytes | None = None
@@ -46,7 +48,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         usage = INCLUDE_USAGE_FIELD if self.form else "stream_options"
-        used = {"stream": self.streams, usage: self.usage_option, "n": self.choices}
+        used = {
+            "stream": self.streams, usage: self.usage_option, "n": self.choices, "cache_salt": self.salted,
+        }  # fmt: skip
         names = {"model", *self.lengths, *(name for name, is_used in used.items() if is_used)}
         if self.keeps:
             names |= {"background", "previous_response_id", "request_id", "store"}
@@ -66,6 +70,7 @@ def _operations() -> Iterable[Operation]:
         usage_option=True,
         choices=True,
         lengths=("max_completion_tokens", "max_tokens"),
+        salted=True,
     )
     yield Operation(
         name="completions",
@@ -75,6 +80,7 @@ def _operations() -> Iterable[Operation]:
         usage_option=True,
         choices=True,
         lengths=("max_tokens",),
+        salted=True,
     )
     yield Operation(
         name="responses",
@@ -83,6 +89,7 @@ def _operations() -> Iterable[Operation]:
         streams=True,
         keeps=True,
         lengths=("max_output_tokens",),
+        salted=True,
         errors=Shape.RESPONSES,
     )
     yield Operation(
@@ -91,6 +98,7 @@ def _operations() -> Iterable[Operation]:
         answer=Answer.MESSAGES,
         streams=True,
         lengths=("max_tokens",),
+        salted=True,
         errors=Shape.ANTHROPIC,
         headers=_ANTHROPIC,
         id_header=_ANTHROPIC_ID,

@@ -9,7 +9,7 @@ does not say so the text is looked at.
 
 import itertools
 import re
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Annotated, Any
 
 import msgspec
@@ -50,7 +50,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     operation's first bound that is given; length: that bound's name. keys: those of its parameters, not null, that
     some hardware is documented not to apply. members: the body's; None: they were not looked at one by one, and there
     are no `stream_options`. options: the members of those; None: there is no such object. keeping: None where no
-    answer is kept.
+    answer is kept. salt: the client's `cache_salt`; None: it gives none.
     """
 
     model: str
@@ -63,6 +63,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     members: Members | None
     options: Members | None
     keeping: Keeping | None = None
+    salt: str | None = None
+
+
+Fields = Sequence[tuple[str, bytes]]
+"""Members that the gateway gives a body, in the place of the client's own: name, value as JSON."""
 
 
 def read_ask(body: bytes, operation: Operation) -> Ask:
@@ -98,19 +103,26 @@ def read_any(body: bytes, operation: Operation) -> Ask:
         members=values,
         options=options,
         keeping=_keeping(values) if operation.keeps else None,
+        salt=_salt(values) if operation.salted and "cache_salt" in values else None,
     )
 
 
 def splice(
-    body: bytes, ask: Ask, *, model: str | None, include_usage: bool, response_id: str | None = None
+    body: bytes,
+    ask: Ask,
+    *,
+    model: str | None,
+    include_usage: bool,
+    response_id: str | None = None,
+    fields: Fields = (),
 ) -> bytes:
     """The body for a backend.
 
     body: the one that `ask` was read from. model: its name there; None: as the client called it.
     include_usage: make the backend send the usage event, whatever the client wants. response_id: what its answer is
-    to be called; None: as it likes. All else keeps its bytes.
+    to be called; None: as it likes. fields: other members of ours. All else keeps its bytes.
     """
-    edits: list[tuple[Span, bytes]] = []
+    edits: list[tuple[Span, bytes]] = _field_edits(body, ask, fields) if fields else []
     if response_id is not None:
         behind = body.index(b"{") + 1
         edits.append(((behind, behind), b'"request_id":"%b",' % response_id.encode()))
@@ -128,6 +140,23 @@ def splice(
         at = end
     pieces.append(body[at:])
     return b"".join(pieces)
+
+
+def _field_edits(body: bytes, ask: Ask, fields: Fields) -> list[tuple[Span, bytes]]:
+    edits = []
+    added = b""
+    for name, value in fields:
+        members = ask.members
+        if members is None and name != "cache_salt":  # which no usual request has
+            members = _decoded(body)
+        if members is not None and name in members:
+            edits.append((_span_of(body, members, name), value))
+        else:
+            added += b'"%b":%b,' % (name.encode(), value)
+    if added:
+        behind = body.index(b"{") + 1
+        edits.append(((behind, behind), added))
+    return edits
 
 
 def _usage_edit(body: bytes, members: Members | None, options: Members | None) -> tuple[Span, bytes]:
@@ -162,7 +191,7 @@ class _Usual(msgspec.Struct):
 
 _ask_in_order = record.in_order(Ask)
 _UNSET = msgspec.UNSET
-_UNUSUAL = ("stream_options", *sorted(dialects.NOT_ON_DEVICE))
+_UNUSUAL = ("cache_salt", "stream_options", *sorted(dialects.NOT_ON_DEVICE))
 _USUAL: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct(
         "_Usual", [(name, msgspec.UnsetType, msgspec.UNSET) for name in _UNUSUAL], bases=(_Usual,)
@@ -208,6 +237,7 @@ def read_usual(body: bytes, operation: Operation) -> Ask | None:
         None,  # members
         None,  # options
         None,  # keeping
+        None,  # salt
     )
 
 
@@ -262,6 +292,13 @@ def _keeping(values: Members) -> Keeping:
         raise InvalidRequest("previous_response_id must be a string", param="previous_response_id")
     stored = _flag(values, "store", inside="") if "store" in values else True
     return Keeping(previous=previous, stored=bool(stored))
+
+
+def _salt(values: Members) -> str | None:
+    salt = _scalar(values["cache_salt"], "cache_salt")
+    if salt is not None and not isinstance(salt, str):
+        raise InvalidRequest("cache_salt must be a string", param="cache_salt")
+    return salt
 
 
 def _ignorable(values: Members) -> tuple[str, ...]:

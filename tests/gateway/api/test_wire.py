@@ -352,15 +352,21 @@ def test_splicing_replaces_exactly_its_fields(data: st.DataObject) -> None:
     inner_values = {"false": "false", "true": "true", "none": "null"}.get(options)
     inner = data.draw(members({"include_usage": inner_values} if inner_values else {}))
     values = {"model": '"m1"', "stream": "true"}
+    if data.draw(st.booleans()):
+        values["cache_salt"] = data.draw(st.sampled_from(['"mine"', "null"]))
+    if data.draw(st.booleans()):
+        values["max_tokens"] = data.draw(st.sampled_from(["7", "null"]))
     if options != "absent":
         values["stream_options"] = "null" if options == "null" else join(inner, {})
     outer = data.draw(members(values))
     body = join(outer, {}).encode()
     new_model = data.draw(st.none() | st.text(max_size=8))
     include_usage = data.draw(st.booleans())
+    salt, bound = data.draw(st.none() | st.just(b'"ours"')), data.draw(st.none() | st.just(b"99"))
+    fields = [(name, value) for name, value in (("cache_salt", salt), ("max_tokens", bound)) if value]
 
     found = read_ask(body, CHAT)
-    result = splice(body, found, model=new_model, include_usage=include_usage)
+    result = splice(body, found, model=new_model, include_usage=include_usage, fields=fields)
 
     replaced = {} if new_model is None else {"model": json.dumps(new_model, ensure_ascii=False)}
     if include_usage and options == "null":
@@ -370,9 +376,12 @@ def test_splicing_replaces_exactly_its_fields(data: st.DataObject) -> None:
         replaced["stream_options"] = '{"include_usage":true' + comma + join(inner, {})[1:]
     elif include_usage and options != "absent":
         replaced["stream_options"] = join(inner, {"include_usage": "true"})
+    replaced |= {name: value.decode() for name, value in fields if name in values}
     expected = join(outer, replaced)
-    if include_usage and options == "absent":
-        expected = '{"stream_options":{"include_usage":true},' + expected[1:]
+    added = "".join(f'"{name}":{value.decode()},' for name, value in fields if name not in values)
+    usage = '"stream_options":{"include_usage":true},' if include_usage and options == "absent" else ""
+    expected = "{" + added + usage + expected[1:]
+    assert found.salt == ("mine" if values.get("cache_salt") == '"mine"' else None)
 
     assert found.include_usage is (options == "true")
     assert json.loads(result) == json.loads(expected)
@@ -525,3 +534,42 @@ def test_a_response_is_named_and_all_else_keeps_its_bytes(body: bytes) -> None:
     assert named == body.replace(b"{", b'{"request_id":"resp_1",', 1)
     both = splice(body, found, model="m2", include_usage=False, response_id="resp_1")
     assert both == named.replace(b'"m1"', b'"m2"')
+
+
+# -- what keeps prompts apart
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "sent"),
+    [
+        (b'{"model":"m1"}', [("cache_salt", b'"s"')], b'{"cache_salt":"s","model":"m1"}'),
+        (b' {"model":"m1","max_tokens":null}', [("max_tokens", b"9")], b' {"model":"m1","max_tokens":9}'),
+        (b'{"model":"m1","cache_salt" : "c"}', [("cache_salt", b'"s"')], b'{"model":"m1","cache_salt" : "s"}'),
+        (
+            b'{"model":"m1"}', [("cache_salt", b'"s"'), ("max_tokens", b"9")],
+            b'{"cache_salt":"s","max_tokens":9,"model":"m1"}',
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_gateway_says_itself_stands_in_the_place_of_the_clients(
+    body: bytes, fields: list[tuple[str, bytes]], sent: bytes
+) -> None:
+    assert splice(body, read_ask(body, CHAT), model=None, include_usage=False, fields=fields) == sent
+
+
+@pytest.mark.parametrize("name", ["cache_salt", "cache\\u005fsalt"])
+def test_a_second_salt_is_refused_and_so_is_one_that_is_no_text(name: str) -> None:
+    twice = f'{{"model":"m1","cache_salt":"a","{name}":"b"}}'.encode()
+    with pytest.raises(InvalidRequest, match="twice"):
+        read_ask(twice, CHAT)
+    with pytest.raises(InvalidRequest, match="cache_salt must be a string"):
+        read_ask(f'{{"model":"m1","{name}":7}}'.encode(), CHAT)
+
+
+def test_a_salt_is_read_only_where_servers_read_it() -> None:
+    body = b'{"model":"m1","cache_salt":"mine","input":"x"}'
+    salted = {path for path, operation in OPERATIONS.items() if operation.salted}
+    assert salted == {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
+    for path, operation in OPERATIONS.items():
+        if not operation.form:
+            assert read_ask(body, operation).salt == ("mine" if path in salted else None)
