@@ -88,6 +88,8 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.configuration.pricing_config",
     "gateway.faces.price_figures",
     "gateway.faces.queries",
+    "gateway.calls.fairness",
+    "gateway.calls.pace",
     "gateway.calls.queueing",
     "gateway.faces.report_figures",
     "gateway.commands.reconcile_page",

@@ -165,6 +165,10 @@ class QueueFull(NoBackend):
     """As many calls of the model wait as may; this one would wait in vain."""
 
 
+class NoTurn(NoBackend):
+    """As fast as the line moves, this call's turn would come after its time in it."""
+
+
 class Overloaded(GatewayError):
     """The gateway itself is late with everything; what it has begun goes first."""
 

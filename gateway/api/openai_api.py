@@ -30,6 +30,7 @@ from gateway.calls.bounds import Patience
 from gateway.calls.call import Call
 from gateway.calls.events import Headers
 from gateway.calls.plain import PlainClient, read_body
+from gateway.calls.queueing import TurnedAway
 from gateway.calls.relay import Client, NewRelay, Relay, Services
 from gateway.calls.routing import TOO_LONG
 from gateway.calls.tally import facts_in_order
@@ -163,8 +164,12 @@ class OpenAIApi:
         plan = self._targets.plan(served, ask.max_tokens, received_ns)
         if holder is not None or not plan.able:
             plan = self._narrowed(plan, served, ask, holder, received_ns)
-        if operation.answer.costs_tokens and services.seats.full(served.id, plan.line.able):
-            raise errors.QueueFull("too many calls of this model are waiting; try again", retry_after_s=1)
+        if operation.answer.costs_tokens:
+            away = services.seats.turns_away(
+                principal.tenant, served.id, plan.line.able, served.limits.queue_ns
+            )
+            if away is not None:
+                raise turned_away(away)
         if not services.recorder.has_room():
             raise no_room()
         trace_id = trace_id_of(visit.headers) if b"traceparent" in visit.headers else None
@@ -288,6 +293,16 @@ class OpenAIApi:
 def behind() -> GatewayError:
     """What a client is told when the loop is late."""
     return errors.Overloaded("the gateway is behind with its work; try again", retry_after_s=1)
+
+
+def turned_away(away: TurnedAway) -> GatewayError:
+    """What a client is told whose call may not even wait."""
+    if away.late:
+        message = "too many calls of this model are before this one, which would wait too long; try again"
+        return errors.NoTurn(message, retry_after_s=away.retry_after_s)
+    return errors.QueueFull(
+        "too many calls of this model are waiting; try again", retry_after_s=away.retry_after_s
+    )
 
 
 def no_room() -> GatewayError:

@@ -788,6 +788,11 @@ class Call:
         return self._tally.admitted(seq, prev)
 
     @property
+    def work(self) -> int | None:
+        """What the last attempt took, in work units; None: nobody knows."""
+        return self._tally.work
+
+    @property
     def tail(self) -> bytes:
         """The last bytes of the answer's body, which leave once its record is written; none to a client that left."""
         assert self._result is not None

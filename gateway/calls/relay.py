@@ -94,9 +94,8 @@ class Relay:
         self._recorder = services.recorder
         self._request = request
         self._client = client
-        facts = call.facts
-        self._ticket = Ticket(facts.model, self._granted)
-        self._seated = facts.operation.answer.costs_tokens
+        self._ticket: Ticket | None = None  # once it had to wait for a seat
+        self._seated = call.facts.operation.answer.costs_tokens
         """Seats are of a server's batch; its tokenizer works beside that."""
         self._events: collections.deque[machine.Event] = collections.deque()
         self._busy = False
@@ -201,13 +200,24 @@ class Relay:
     def _ask(self, action: machine.Ask) -> None:
         """A seat that is free is granted at once: nothing is to be done behind an `Ask`."""
         wants = action.wants
-        backend = self._services.seats.ask(self._ticket, wants) if self._seated else wants[0]
-        if backend is not None:
+        backend = self._services.seats.take(wants) if self._seated else wants[0]
+        if backend is None:
+            self._wait(wants)
+        else:
+            if self._ticket is not None:
+                self._services.seats.leave(self._ticket)
             for each in self.call.handle(machine.Granted(backend=backend), self._services.clock()):
                 ACTIONS[type(each)](self, each)
 
+    def _wait(self, wants: tuple[str, ...]) -> None:
+        facts = self.call.facts
+        if self._ticket is None:
+            self._ticket = Ticket(facts.tenant, facts.model, self._granted)
+        self._services.seats.wait(self._ticket, wants)
+
     def _leave(self, _action: machine.Leave) -> None:
-        self._services.seats.leave(self._ticket)
+        if self._ticket is not None:
+            self._services.seats.leave(self._ticket)
 
     def _connect(self, action: machine.Connect) -> None:
         entry = self._services.registry.entries[action.target.name]
@@ -254,7 +264,10 @@ class Relay:
     def _release(self, action: machine.Release) -> None:
         if not self._seated:
             return
-        waiting = self._services.seats.release(action.backend)
+        seats = self._services.seats
+        if self._ticket is not None:
+            seats.settle(self._ticket, self.call.work)
+        waiting = seats.release(action.backend)
         if waiting is not None:
             waiting.granted(action.backend)
 
@@ -283,7 +296,8 @@ class Relay:
         self._client.finish(action.data)
         # Both lead back here: without them a call is freed at its end, and the cycle collector has nothing to find.
         self._attempt = None
-        self._ticket.granted = _over
+        if self._ticket is not None:
+            self._ticket.granted = _over
 
 
 NewRelay = Callable[[Services, Call, Request, Client], Relay]

@@ -13,6 +13,7 @@ from backends.health import State
 from gateway.api.errors import BackendsBusy, GatewayError, NoBackend
 from metering import record
 from metering.cost.pricing import Schedule
+from metering.cost.work_units import WorkUnits
 from metering.record import Host, Instance, LeftOut
 
 
@@ -36,7 +37,7 @@ NOBODY = Shown()
 class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A backend as a call sees it: what was known of it when the call was planned.
 
-    tariffs: how its calls of this model are priced, or why they are not.
+    tariffs: how its calls of this model are priced, or why they are not. work_units: how its tokens are weighed.
     cold: no answer has come from it since it started.
     """
 
@@ -48,6 +49,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     max_model_len: int | None
     cold: bool
     tariffs: Schedule
+    work_units: WorkUnits
 
     @functools.cached_property
     def shown(self) -> Shown:

@@ -152,6 +152,18 @@ class Tally:
             )
         )
 
+    @property
+    def work(self) -> int | None:
+        """Work units of the last attempt; None: something was served, and nobody counted tokens."""
+        assert self.target is not None
+        usage = self.usage
+        known = [usage.prompt_tokens, usage.completion_tokens]
+        if known == [None, None]:
+            return None if self.served else 0
+        prompt, completion = [0 if count is None else count for count in known]
+        cached = 0 if usage.cached_prompt_tokens is None else usage.cached_prompt_tokens
+        return self.target.work_units.of(prompt, cached, completion)
+
     def note_tokens(self, now_ns: int, *, finished: bool) -> None:
         """A read held tokens, or came after the first one did. finished: after the last one too."""
         if self.first_token_ns is None:

@@ -31,6 +31,7 @@ from gateway.calls import digested, plain
 from gateway.calls.bounds import LoopLag
 from gateway.calls.call import Limits
 from gateway.calls.direct import Door
+from gateway.calls.fairness import Claim
 from gateway.calls.queueing import Seats, share
 from gateway.calls.relay import Services
 from gateway.calls.targets import ServedModel, Targets, Tier
@@ -135,6 +136,8 @@ async def _open(
     seats = Seats(
         {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
         calls_max=config.bounds.queue_calls_max,
+        clock=time.monotonic_ns,
+        claims={tenant.name: Claim(tenant.share, tenant.priority) for tenant in config.tenants},
     )
     entries = _open_backends(config, stack)
     standing = Standing(config, books)

@@ -41,6 +41,7 @@ class Standing:
     def __init__(self, config: Config, books: Books) -> None:
         self._models = config.models
         self._prices = WatchedPrices(config)
+        self._weights = pricing_config.work_units(config.models)
         self._books = books
         self.catalog = catalog_of(config.instance_types)
         self._written: dict[tuple[str, str], tuple[str, str]] = {}  # by whom, and what
@@ -115,6 +116,9 @@ class Standing:
                 max_model_len=host.max_model_len,
                 cold=entry.cold,
                 tariffs=tariffs,
+                work_units=self._weights.at(
+                    model.name, entry.backend.instance_type, host.instance_family, now_ns
+                ),
             ),
         )
 

@@ -52,6 +52,7 @@ BOUND_OF_REFUSAL = {
     "TooSlow": Bound.BODY_TIME,
     "BodyTooLarge": Bound.BODY_BYTES,
     "QueueFull": Bound.QUEUE_CALLS,
+    "NoTurn": Bound.QUEUE_WAIT,
     "Overloaded": Bound.LOOP_LAG,
 }
 """By the `reason` of a `refused` line."""

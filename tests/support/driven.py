@@ -19,7 +19,7 @@ from gateway.calls.call import Call
 from gateway.calls.direct import Door, protocol
 from gateway.calls.events import State
 from gateway.calls.plain import PlainClient
-from gateway.calls.queueing import Seats, Ticket
+from gateway.calls.queueing import Seats
 from gateway.calls.relay import Relay, Request, Services
 from gateway.configuration.config import Bounds
 from tests.support.driver_fakes import (
@@ -49,10 +49,10 @@ class Driven:
         self.laws = Laws()
         self.recorder = FakeRecorder(self.laws)
         self.registry = FakeRegistry(names, self.attempts, self.laws)
-        self.seats = Seats(dict.fromkeys(names, 1), calls_max=9)
-        self.others = {name: Ticket("other", lambda _: None) for name in taken}
-        for name, other in self.others.items():
-            assert self.seats.ask(other, (name,)) == name
+        self.seats = Seats(dict.fromkeys(names, 1), calls_max=9, clock=lambda: self.now_ns)
+        self.others = set(taken)
+        for name in taken:
+            assert self.seats.take((name,)) == name
         self.services = Services(
             recorder=self.recorder, refusals=None, seats=self.seats, registry=self.registry, clock=lambda: self.now_ns,
             open=set(), lag=LoopLag(interval_ns=1, lag_ns_max=1), exceeded=lambda _: None,
@@ -98,7 +98,8 @@ class Driven:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        return self.relay._ticket.wants if self.call.state is State.QUEUED else ()
+        ticket = self.relay._ticket
+        return ticket.wants if ticket is not None and self.call.state is State.QUEUED else ()
 
     # -- what the script does
 
@@ -131,7 +132,7 @@ class Driven:
         self.relay.sweep(self.now_ns)
 
     def grant(self, name: str) -> None:
-        self.others.pop(name, None)
+        self.others.discard(name)
         ticket = self.seats.release(name)
         assert ticket is not None
         ticket.granted(name)
@@ -151,7 +152,7 @@ class Driven:
         assert self.finished, "still open"
         assert all(one.fate for one in self.attempts), "an attempt is left at work"
         taken = {name for name in self.registry.entries if self.seats.taken(name)}
-        assert taken == set(self.others), "a seat was kept"
+        assert taken == self.others, "a seat was kept"
         assert self.seats.waiting("m1") == 0, "it waits still"
         assert self.recorder.entry is None
         assert self.gone or self.ended, "a client waits for ever"

@@ -15,6 +15,7 @@ from gateway.calls.routing import Candidate, Plan, Target
 from gateway.calls.tally import Facts
 from metering import record
 from metering.cost.pricing import RateCard, Schedule
+from metering.cost.work_units import WorkUnits
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -37,6 +38,7 @@ def target(name: str, *, length: int | None = 4096, family: str = "inf2", slots:
     return Target(
         name=name, served_model="m1", host=host, identity_digest="sha256:0", slots=slots, max_model_len=length,
         cold=False, tariffs=Schedule((), (card,)),
+        work_units=WorkUnits(date="2026-01-01", hardware=family, model="m1", source="test"),
     )  # fmt: skip
 
 
