@@ -38,16 +38,23 @@ class Tree:
         return tuple(self._frontier)
 
     def extend(self, leaves: Iterable[bytes]) -> None:
-        """Put leaves (32 bytes each) behind those that are there: about one hash for each."""
-        sha256, frontier, size = hashlib.sha256, self._frontier, self.size
-        for leaf in leaves:
-            node, whole = leaf, size
-            while whole & 1:
-                node = sha256(_NODE + frontier.pop() + node).digest()
-                whole >>= 1
-            frontier.append(node)
-            size += 1
-        self.size = size
+        """Put leaves (32 bytes each) behind those that are there: about one hash for each.
+
+        A level at a time: the whole subtree that is left of a level's nodes goes before them, their pairs make the
+        level above, and one without a partner stays in the frontier.
+        """
+        sha256, level, above = hashlib.sha256, list(leaves), self.size
+        self.size += len(level)
+        alone: list[bytes] = []
+        while level:
+            if above & 1:
+                level.insert(0, self._frontier.pop())
+            if len(level) & 1:
+                alone.append(level.pop())
+            nodes = iter(level)
+            level = [sha256(_NODE + left + right).digest() for left, right in zip(nodes, nodes, strict=True)]
+            above >>= 1
+        self._frontier += reversed(alone)
 
     def root(self) -> bytes:
         """The root of all leaves so far, 32 bytes."""

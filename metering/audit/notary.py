@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from metering.audit import checkpoint
 from metering.audit.checkpoint import Head, NotANote, Signer
-from metering.audit.merkle import Tree
+from metering.audit.merkle import HASH_BYTES, Tree
 
 CHUNK_LEAVES = 256
 """Taken into the tree in one go: 0.15 ms."""
@@ -111,5 +111,6 @@ class Notary:
         return Signed(head, signer.verifier.key_id.hex(), signer.sign(head))
 
     def _take_in(self) -> None:
-        self._tree.extend(map(bytes.fromhex, self._leaves))
+        leaves = bytes.fromhex("".join(self._leaves))
+        self._tree.extend(leaves[at : at + HASH_BYTES] for at in range(0, len(leaves), HASH_BYTES))
         self._leaves.clear()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from metering import record
+from metering.record import RECORD_BYTES_MAX
 
 ZEROS = "0" * 64
 """`prev` of a journal's first line."""
@@ -88,6 +89,7 @@ class Segment(NamedTuple):
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+_encode, _sha256 = _ENCODER.encode, hashlib.sha256
 _LINK = msgspec.json.Decoder(Link)
 _BILLED = msgspec.json.Decoder(record.Billed)
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -118,7 +120,7 @@ def encode_bare(line: record.Line) -> bytes:
     the end and counted in `Plan.cut`. Whoever fills the other fields bounds them.
     """
     data = _ENCODER.encode(line)
-    over = len(data) + 1 - record.RECORD_BYTES_MAX
+    over = len(data) + 1 - RECORD_BYTES_MAX
     if over > 0 and isinstance(line, record.CallRecord) and line.plan is not None:
         data = _ENCODER.encode(msgspec.structs.replace(line, plan=_cut(line.plan, over)))
     return data
@@ -126,10 +128,10 @@ def encode_bare(line: record.Line) -> bytes:
 
 def encode_linked(line: record.Line) -> tuple[bytes, str]:
     """The line's bytes without its newline, and its leaf: `encode_bare` and `leaf` in one, for who writes lines."""
-    data = _ENCODER.encode(line)
-    if len(data) >= record.RECORD_BYTES_MAX:
+    data = _encode(line)
+    if len(data) >= RECORD_BYTES_MAX:
         data = encode_bare(line)
-    return data, hashlib.sha256(b"\x00" + data).hexdigest()
+    return data, _sha256(b"\x00" + data).hexdigest()
 
 
 def _cut(plan: record.Plan, over: int) -> record.Plan:

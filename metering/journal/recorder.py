@@ -292,29 +292,33 @@ class Recorder:
         owners: list[Entry] = []
         turned_away: list[Entry] = []
         chunks: list[bytes] = []
-        size = 0
+        encode = chain.encode_linked
         for entry in entries:
             at = seq + 1
             try:
                 line = entry.line(at, leaf)
                 assert line.seq == at and line.prev == leaf  # noqa: PT018
-                data, its_leaf = chain.encode_linked(line)
+                data, its_leaf = encode(line)
             except Exception as error:  # noqa: BLE001  one call's fault is not the others'
                 self._report("a line could not be made", error)
                 self._call(entry.failed, OSError(errno.EINVAL, "the line could not be made"))
                 continue
-            size += len(data) + 1  # its newline
-            if line.kind == "refused" and not self._room.fits(len(self._open), size):
+            if line.kind == "refused" and not self._fits(chunks, data):
                 self._unwritten(line.kind)
                 turned_away.append(entry)
-                size -= len(data) + 1
                 continue
             seq, leaf = at, its_leaf
             chunks.append(data)
             lines.append((line, at, leaf))
             owners.append(entry)
         chunks.append(b"")
-        return Turn(lines, owners, [*owners, *turned_away], b"\n".join(chunks), hour)
+        waiting = owners if not turned_away else [*owners, *turned_away]
+        return Turn(lines, owners, waiting, b"\n".join(chunks), hour)
+
+    def _fits(self, chunks: Sequence[bytes], line: bytes) -> bool:
+        """Is there room for one more line, behind those of this turn and besides the records of all open calls?"""
+        size = sum(map(len, chunks)) + len(chunks) + len(line) + 1  # each with its newline
+        return self._room.fits(len(self._open), size)
 
     def _write_turn(self, turn: Turn) -> int:
         """Write it, on the loop or in a thread; returns how long that took, in ns. Raises OSError."""

@@ -86,9 +86,12 @@ class Stream:
     def cut(self, writer: str, synced_seq: int) -> Batch | None:
         """The next batch out of the window; None if nothing in it is durable."""
         assert self.acked == self.before
+        window = self.window
+        if len(window) <= BATCH_RECORDS_MAX and window and window[-1].mark.seq <= synced_seq:
+            return ledger.batch(self.tenant, writer, self.acked, [*window])
         records: list[Posting] = []
-        for posting in self.window:
-            if posting.mark.seq > synced_seq or len(records) == BATCH_RECORDS_MAX:
+        for posting in window:
+            if posting[0][0] > synced_seq or len(records) == BATCH_RECORDS_MAX:  # its mark's seq
                 break
             records.append(posting)
         return ledger.batch(self.tenant, writer, self.acked, records) if records else None
@@ -111,8 +114,11 @@ class Stream:
     def move(self, at: Mark) -> None:
         """The store is at this record, which is this writer's."""
         self.acked, self.in_doubt, self.stopped, self.resting = at, False, None, False
-        while self.window and self.window[0].mark.seq <= at.seq:
-            self.drop_first()
+        window, last, seq = self.window, None, at.seq
+        while window and window[0][0][0] <= seq:  # its mark's seq
+            last = window.popleft()
+        if last is not None:
+            self.before = last.mark
         if not self.must_read:
             self._acked_records = self._records - len(self.window)
 
@@ -202,9 +208,10 @@ class Shipper:
         """Take in a written line."""
         if line.kind != "call":
             return
-        stream = self._streams.get(line.tenant)
+        tenant = line.tenant
+        stream = self._streams.get(tenant)
         if stream is None:
-            stream = self._streams[line.tenant] = Stream(line.tenant)
+            stream = self._streams[tenant] = Stream(tenant)
         stream.add(ledger.posting(line, seq, leaf))
         self._held += 1
         if self._held > WINDOW_RECORDS_MAX and stream.window:

@@ -494,9 +494,12 @@ class Histogram:
 
 
 class Times:
-    """One series of a histogram; it appears when its first time comes."""
+    """One series of a histogram; it appears when its first time comes. at: the cell of its first bucket; sum_at: the
+    low one of its sum. Both may be added to elsewhere, the sum first: where that raises IndexError or OverflowError,
+    nothing was added, and `observe` does it.
+    """
 
-    __slots__ = ("_at", "_edges", "_index", "_labels", "_sum_at", "_values")
+    __slots__ = ("_edges", "_index", "_labels", "_values", "at", "sum_at")
 
     def __init__(
         self,
@@ -509,21 +512,20 @@ class Times:
         self._labels = labels
         self._values = values
         self._edges = edges
-        self._at = _NOWHERE
-        self._sum_at = _NOWHERE  # behind the counts
+        self.at = _NOWHERE
+        self.sum_at = _NOWHERE  # behind the counts
 
     def observe(self, ns: int) -> None:
         assert ns >= 0
+        if self.at == _NOWHERE:
+            self.at = self._index[self._labels]
+            self.sum_at = self.at + len(self._edges) + 1
         values = self._values
         try:
-            values[self._at + bisect_left(self._edges, ns)] += 1
-            values[self._sum_at] += ns
-        except IndexError:
-            self._at = self._index[self._labels]
-            self._sum_at = self._at + len(self._edges) + 1
-            self.observe(ns)
+            values[self.sum_at] += ns
         except OverflowError:
-            _carry(values, self._sum_at, ns)
+            _carry(values, self.sum_at, ns)
+        values[self.at + bisect_left(self._edges, ns)] += 1
 
 
 def _carry(values: "array.array[int]", low: int, amount: int) -> None:
@@ -596,8 +598,12 @@ class Families:
                 values[bound.prompt.at] += tokens
             except (IndexError, OverflowError):
                 bound.prompt.add(tokens)
-        if usage.cached_prompt_tokens is not None:
-            bound.cached_prompt.add(usage.cached_prompt_tokens)
+        if (tokens := usage.cached_prompt_tokens) is not None:
+            assert tokens >= 0
+            try:
+                values[bound.cached_prompt.at] += tokens
+            except (IndexError, OverflowError):
+                bound.cached_prompt.add(tokens)
         if (tokens := usage.completion_tokens) is not None:
             assert tokens >= 0
             try:
@@ -623,18 +629,45 @@ class Families:
             values[attempts[attempt.backend, attempt.outcome._value_]] += 1
             if attempt.error is not None and (past := BOUND_OF_FAILURE.get(attempt.error)) is not None:
                 self._bounds.add(past.value)
-        if call.ttft_ns is not None:
-            bound.ttft.observe(call.ttft_ns)
-        if call.tpot_ns is not None:
-            bound.tpot.observe(call.tpot_ns)
-        if call.queue_wait_ns is not None:
-            bound.queue_wait.observe(call.queue_wait_ns)
-            if call.dispatched_ns is not None and call.backend_ended_ns is not None:
-                before_ns = call.dispatched_ns - call.received_ns - call.queue_wait_ns
-                after_ns = call.finished_ns - call.backend_ended_ns
-                # A call that fell back may have queued again after its first dispatch: not below 0.
-                overhead_ns = before_ns if before_ns > 0 else 0  # `max`, twice, would cost 0.3 µs more
-                bound.overhead.observe(overhead_ns + after_ns if after_ns > 0 else overhead_ns)
+        self._observe_times(call, bound, values)
+
+    def _observe_times(self, call: CallRecord, bound: "_Bound", values: "array.array[int]") -> None:
+        """Count how long it took. Each time as `Times.observe` does it, whose call would cost as much as it does."""
+        if (ns := call.ttft_ns) is not None:
+            assert ns >= 0
+            try:
+                values[bound.ttft.sum_at] += ns
+                values[bound.ttft.at + bisect_left(TTFT_EDGES_NS, ns)] += 1
+            except (IndexError, OverflowError):
+                bound.ttft.observe(ns)
+        if (ns := call.tpot_ns) is not None:
+            assert ns >= 0
+            try:
+                values[bound.tpot.sum_at] += ns
+                values[bound.tpot.at + bisect_left(TPOT_EDGES_NS, ns)] += 1
+            except (IndexError, OverflowError):
+                bound.tpot.observe(ns)
+        if (wait_ns := call.queue_wait_ns) is None:
+            return
+        assert wait_ns >= 0
+        try:
+            values[bound.queue_wait.sum_at] += wait_ns
+            values[bound.queue_wait.at + bisect_left(QUEUE_WAIT_EDGES_NS, wait_ns)] += 1
+        except (IndexError, OverflowError):
+            bound.queue_wait.observe(wait_ns)
+        dispatched_ns, backend_ended_ns = call.dispatched_ns, call.backend_ended_ns
+        if dispatched_ns is None or backend_ended_ns is None:
+            return
+        ns = dispatched_ns - call.received_ns - wait_ns
+        if ns < 0:  # a call that fell back may have queued again after its first dispatch
+            ns = 0  # `max`, twice, would cost 0.3 µs more
+        if (after_ns := call.finished_ns - backend_ended_ns) > 0:
+            ns += after_ns
+        try:
+            values[bound.overhead.sum_at] += ns
+            values[bound.overhead.at + bisect_left(OVERHEAD_EDGES_NS, ns)] += 1
+        except (IndexError, OverflowError):
+            bound.overhead.observe(ns)
 
 
 class _Bound:
