@@ -117,8 +117,7 @@ class Maker:
         self._made: set[str] = set()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._making = root / MAKING
-        unfinished = [path.name for path in self._making.iterdir()] if self._making.is_dir() else []
-        for name in unfinished:
+        for name in unfinished(root):
             self.remove(name)
             shutil.rmtree(self._making / name)
         for path in root.glob(f"{DAY_PREFIX}*/*.parquet"):
@@ -228,6 +227,14 @@ class Maker:
 def name(writer: str, first_seq: int) -> str:
     """What the files of a segment are called, without their suffix."""
     return f"{writer}-{first_seq:016d}"
+
+
+def unfinished(root: pathlib.Path) -> set[str]:
+    """Names of the segments whose facts are being made, or were when somebody died. Raises OSError."""
+    try:
+        return set(os.listdir(root / MAKING))
+    except FileNotFoundError:
+        return set()
 
 
 def lines_of(directory: Directory, first_seq: int) -> Iterator[Linked]:

@@ -36,6 +36,7 @@ CALL_DAYS_MAX = 8
 """A call that began in an hour has finished so many days later (timeouts are bounded by seven)."""
 _AT_ONCE = 16
 _TICK = b'"kind":"tick"'
+_TOLD = (b'"kind":"identity"', b'"kind":"registration"')
 
 
 class Seen(NamedTuple):
@@ -89,22 +90,26 @@ class Sources:
 
     def told(self) -> list[Told]:
         """The registrations that may bear on these hours. Raises OSError, ArchiveError, FactsError."""
-        here = (*self._recent(self._facts / HOURS), *self._recent(self._made_now / HOURS))
-        return [
+        made = (*self._recent(self._facts / HOURS), *self._recent(self._made_of_archive / HOURS))
+        found = [
             Told(path.stem.partition("-")[0], line)
-            for path in (*here, *self._fetch_all(f"/{HOURS}/"))
+            for path in (*made, *self._fetch_all(f"/{HOURS}/"))
             for line in _lines(path)
             if isinstance(line, Registration)
         ]
+        return found + [Told(one, line) for one, line in self._told_now if isinstance(line, Registration)]
 
     def hosts(self) -> list[Host]:
         """What servers were found to be, as far back as journals are here, and in the archive those that bear on these
         hours. Raises OSError, ArchiveError, FactsError.
         """
-        here = (
-            path for root in (self._facts, self._made_now) for path in sorted((root / HOURS).glob("*.jsonl"))
+        made = (
+            path
+            for root in (self._facts, self._made_of_archive)
+            for path in sorted((root / HOURS).glob("*.jsonl"))
         )
-        lines = (line for path in (*here, *self._fetch_all(f"/{HOURS}/")) for line in _lines(path))
+        lines = [line for path in (*made, *self._fetch_all(f"/{HOURS}/")) for line in _lines(path)]
+        lines += [line for _, line in self._told_now]
         return [line.host for line in lines if isinstance(line, Identity)]
 
     def files(self, hours: range) -> list[pathlib.Path]:
@@ -115,31 +120,68 @@ class Sources:
         first_ns = hours.start * NS_PER_HOUR
         days = [first_ns + n * NS_PER_DAY for n in range(len(hours) // 24 + 2 + CALL_DAYS_MAX)]
         names = [facts.day_directory(at_ns) for at_ns in days]
-        roots = (self._facts, self._made_now)
-        here = [path for root in roots for name in names for path in sorted((root / name).glob("*.parquet"))]
+        made_now = self._made_now
+        here = [
+            path
+            for root, made in ((self._facts, self._names_here), (made_now, None))
+            for name in names
+            for path in sorted((root / name).glob("*.parquet"))
+            if made is None or path.stem in made  # what the clerk has made meanwhile was made here as well
+        ]
         return here + [path for name in names for path in self._fetch_all(f"/{name}/")]
 
     @functools.cached_property
     def _names_here(self) -> set[str]:
-        """Segments with facts in the state directory (facts.name)."""
-        return {path.stem for path in self._facts.glob(f"{DAY_PREFIX}*/*.parquet")}
+        """Segments with facts in the state directory (facts.name), all of them."""
+        unfinished = facts.unfinished(self._facts)
+        found = {path.stem for path in self._facts.glob(f"{DAY_PREFIX}*/*.parquet")}
+        return found - unfinished - facts.unfinished(self._facts)
 
     @functools.cached_property
-    def _made_now(self) -> pathlib.Path:
-        """Where the facts are that were made for this close: of what has none yet."""
+    def _unmade(self) -> list[tuple[Directory, int, pathlib.Path]]:
+        """Segments here that have no facts yet and may matter: of whom, the first seq, the file."""
+        found = []
         for directory in self._here.values():
             paths = directory.segment_paths()
             salvaged = directory.salvaged()
             if salvaged is not None:
                 paths.append((salvaged.first_seq, directory.path / SALVAGE))
             for first_seq, path in paths:
-                is_made = facts.name(directory.writer, first_seq) in self._names_here
-                if not is_made and first_seq > directory.starts_after and self._may_matter(path):
-                    self._maker.make(directory, first_seq)
+                here_and_due = first_seq > directory.starts_after and self._may_matter(path)
+                if here_and_due and not self._is_made(directory.writer, first_seq):
+                    found.append((directory, first_seq, path))
+        return found
+
+    def _is_made(self, writer: str, first_seq: int) -> bool:
+        """Has a segment its facts in the state directory?"""
+        return facts.name(writer, first_seq) in self._names_here
+
+    @functools.cached_property
+    def _told_now(self) -> list[tuple[str, Line]]:
+        """Identities and registrations of the segments that have no facts yet, with their writers.
+
+        They are few, and most runs close nothing: for these alone no facts of calls are made.
+        """
+        return [
+            (directory.writer, line)
+            for directory, first_seq, path in self._unmade
+            for line in _told_in(directory, first_seq, path)
+        ]
+
+    @functools.cached_property
+    def _made_of_archive(self) -> pathlib.Path:
+        """Where the facts are that were made for this close of segments that were archived without."""
         for manifest in itertools.chain.from_iterable(self._archived.values()):
             if manifest.lines and not manifest.facts:  # they could not be made where it was archived
                 self._make_archived(manifest)
         return self._maker.root
+
+    @functools.cached_property
+    def _made_now(self) -> pathlib.Path:
+        """Where the facts are that were made for this close: of what has none yet."""
+        for directory, first_seq, _ in self._unmade:
+            self._maker.make(directory, first_seq)
+        return self._made_of_archive
 
     def _make_archived(self, manifest: Manifest) -> None:
         assert self._archive is not None
@@ -273,6 +315,21 @@ def _lines(path: pathlib.Path) -> Iterator[Line]:
     for data in path.read_bytes().splitlines():
         if (line := chain.decode(data)) is not None:
             yield line
+
+
+def _told_in(directory: Directory, first_seq: int, path: pathlib.Path) -> Iterator[Line]:
+    """The identities and registrations of a segment. Raises OSError."""
+    data = segments.read(path)
+    left = sum(data.count(kind) for kind in _TOLD)  # in a text the quotes would be escaped
+    if not left:
+        return
+    for one in facts.lines_of(directory, first_seq):
+        if one.link.kind in ("identity", "registration"):
+            if (line := chain.decode(one.data)) is not None:
+                yield line
+            left -= 1
+            if not left:
+                return
 
 
 def _told_by(line: Line | None) -> int:

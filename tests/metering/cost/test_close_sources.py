@@ -9,6 +9,7 @@ from metering.archive.manifest import Manifest
 from metering.archive.objects import LocalObjects
 from metering.archive.trimming import Trimmer
 from metering.cost.close_row import CloseRow
+from metering.cost.close_sources import Sources
 from metering.journal.journal import Directory, salvage_dead
 from tests.support.archives import Place, make_facts, seal_all
 from tests.support.fleet import AT_NS, HOUR, MINUTE_NS, NS_PER_HOUR, Site, busy, registration
@@ -66,6 +67,29 @@ def test_segments_with_facts_and_without_them_count_once(tmp_path: pathlib.Path,
     place.of([start(writer=A), *lines()], writer=A, per_segment=per_segment)
     assert calls(site) == {"acme": 2}
     assert sum(row.micro_hours for row in rows(site)) == 1_000_000
+
+
+def test_what_the_clerk_makes_meanwhile_counts_once(tmp_path: pathlib.Path) -> None:
+    """Between the look at who was paid for and the reading of calls, all of it gets its facts."""
+    place = Place(tmp_path)
+    makes = [start(writer=A), *lines(), stop(at_ns=END_NS + 1)]
+    directory = Directory(write_directory(place.journals, makes, writer=A, per_segment=3))
+    seal_all(directory)
+    sources = Sources(tmp_path, None, tmp_path / "work", HOURS)
+    assert [told.writer for told in sources.told()] == [A]
+    make_facts(place.maker, directory)
+    names = [path.name for path in sources.files(HOURS)]
+    assert names
+    assert len(names) == len(set(names))
+
+
+def test_who_was_paid_for_is_told_without_facts_of_calls(tmp_path: pathlib.Path) -> None:
+    """Most runs close nothing: they read a journal's few lines about hours and no more."""
+    site = Site(tmp_path)
+    site.journal([*lines(), registration(END_NS + MINUTE_NS)], writer=A)
+    sources = Sources(tmp_path, None, tmp_path / "work", HOURS)
+    assert [one.line.at_ns for one in sources.told()] == [AT_NS, END_NS + MINUTE_NS]
+    assert not list((tmp_path / "work").rglob("*.parquet"))
 
 
 def test_journals_of_the_archive_count(tmp_path: pathlib.Path, objects: LocalObjects) -> None:

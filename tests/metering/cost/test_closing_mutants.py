@@ -19,7 +19,7 @@ Law = Callable[[Site, pathlib.Path], None]
 
 def reads_twice(patch: pytest.MonkeyPatch) -> None:
     """A segment that has facts, and is also read as if it had none."""
-    patch.setattr(Sources, "_names_here", set())
+    patch.setattr(Sources, "_is_made", lambda *_: False)
 
 
 def closes_too_early(patch: pytest.MonkeyPatch) -> None:
