@@ -40,7 +40,7 @@ class Backend(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     None: unknown, no cap and no derived price. units of units_total: NeuronCores or accelerators
     of the instance that this server owns; None: all of them. ca_file, server_name: of an https url alone;
     None: the system's trust, and the host of the url. billed, launched, terminated, purchase_option: of the instance:
-    when it is paid for, and how.
+    when it is paid for, and how. cache_salt: it knows this member of a request; a vLLM before 0.9 does not.
     """
 
     name: Name
@@ -63,6 +63,7 @@ class Backend(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     terminated: Text | None = None
     purchase_option: PurchaseOption | None = None
     key_file: Path | None = None
+    cache_salt: bool = True
     ca_file: Path | None = None
     server_name: HostName | None = None
 

@@ -338,7 +338,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that ended before admission; None: not known by then (a 401 has no tenant).
 
     count: so many requests, of the same tenant, reason, operation, status and error_code; above 1 the line stands for
-    those of one second (metering/journal/refusals.py), and `model` and `key_id` are theirs only if all had the same.
+    those of one second (metering/journal/refusals.py), and `model`, `key_id` and `limit` are theirs only if all had the
+    same. limit: the tenant's limit that had no room, in words.
     """
 
     at_ns: int
@@ -346,6 +347,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None
     key_id: str | None
     kind: Literal["refused"] = "refused"
+    limit: str | None = None  # from version 3 on
     model: str | None
     operation: str
     prev: str
@@ -354,7 +356,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     status: int
     tenant: str | None
-    v: int = 2
+    v: int = 3
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):

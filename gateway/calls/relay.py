@@ -7,6 +7,7 @@ plain.py sends it by ASGI under any server, direct.py writes it to the connectio
 
 import collections
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,19 +17,20 @@ from backends.errors import BackendError, BackendUnavailable
 from backends.registry import Entry, Registry
 from backends.upstream import Attempt
 from gateway.api import errors, response_ids
+from gateway.api.errors import GatewayError
 from gateway.api.forms import FormAsk, splice_form
-from gateway.api.wire import Ask, splice
+from gateway.api.wire import Ask, Fields, splice
 from gateway.calls import events as machine
 from gateway.calls.bounds import LoopLag
 from gateway.calls.call import Call
 from gateway.calls.queueing import Seats, Ticket
 from gateway.calls.routing import Target
 from metering.journal.recorder import Recorder
-from metering.journal.refusals import Refusals
+from metering.journal.refusals import Refusal, Refusals
 from metering.journal.unwritten import Unwritable
 from metering.logs import log
 from metering.pages.families import Bound
-from metering.record import Line
+from metering.record import CallRecord, Line
 
 logger = logging.getLogger("weighbridge.relay")
 
@@ -53,13 +55,45 @@ class Services(msgspec.Struct, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes up, whichever backend takes it. ask: None: the body goes as it is."""
+    """What goes up, whichever backend takes it. ask: None: the body goes as it is.
+
+    salt: the `cache_salt` for those that know it, as JSON; bound: name and value of the bound that is written. None: as
+    the client has it.
+    """
 
     path: str
     headers: machine.Headers
     body: bytes
     ask: Ask | FormAsk | None
     method: str = "POST"
+    salt: bytes | None = None
+    bound: tuple[str, bytes] | None = None
+
+
+class Limits(Protocol):
+    """What one call has to do with the limits that apply to it: it asks, and is settled at its end.
+
+    lines: headers that tell its client how they stand.
+    """
+
+    @property
+    def lines(self) -> bytes:
+        """As they go on the wire; none before there is an answer."""
+
+    def ask(self, answered: Callable[[GatewayError | None], None]) -> None:
+        """Ask for room. answered: called with None if there is, later, never from within; unless it is given up."""
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more."""
+
+    def sealed(self, line: CallRecord) -> None:
+        """The record goes into the journal."""
+
+    def unrecorded(self) -> None:
+        """It never came there."""
+
+    def end(self) -> None:
+        """The call is over, whichever way."""
 
 
 class Client(Protocol):
@@ -81,15 +115,16 @@ class Client(Protocol):
 
 
 class Relay:
-    """One call on its way through this worker."""
+    """One call on its way through this worker. limits: those that apply to it; None: none do."""
 
     __slots__ = (
         "_attempt", "_busy", "_client", "_events", "_paused", "_recorder", "_request", "_resumed", "_sealing",
-        "_seated", "_services", "_ticket", "call",
+        "_seated", "_services", "_ticket", "call", "limits",
     )  # fmt: skip
 
     def __init__(self, services: Services, call: Call, request: Request, client: Client) -> None:
         self.call = call
+        self.limits: Limits | None = None
         self._services = services
         self._recorder = services.recorder
         self._request = request
@@ -107,7 +142,8 @@ class Relay:
     def start(self) -> None:
         """Begin; the client hears of it later, never from within."""
         self._services.open.add(self)
-        self._act(self.call.start(self._services.clock()))
+        begin = self.call.start if self.limits is None else self.call.ask
+        self._act(begin(self._services.clock()))
 
     def pause(self) -> None:
         """The client takes no more for now: the backend is not read, be it one that is still to be asked."""
@@ -176,9 +212,12 @@ class Relay:
 
     def line(self, seq: int, prev: str) -> Line:
         """The line that is waited for."""
-        if self._sealing:
-            return self.call.record(seq, prev, self._services.clock())
-        return self.call.admitted(seq, prev)
+        if not self._sealing:
+            return self.call.admitted(seq, prev)
+        record = self.call.record(seq, prev, self._services.clock())
+        if self.limits is not None:
+            self.limits.sealed(record)
+        return record
 
     def written(self) -> None:
         """It is in the file."""
@@ -186,7 +225,38 @@ class Relay:
 
     def failed(self, _error: OSError) -> None:
         """It never will be."""
+        if self.limits is not None:
+            self.limits.unrecorded()
         self.feed(machine.Unrecorded())
+
+    # -- limits
+
+    def _answered(self, error: GatewayError | None) -> None:
+        self.feed(machine.Allowed() if error is None else machine.Refused(error=error))
+
+    def _ask_limits(self, _action: machine.AskLimits) -> None:
+        assert self.limits is not None
+        self.limits.ask(self._answered)
+
+    def _give_up(self, _action: machine.GiveUp) -> None:
+        assert self.limits is not None
+        self.limits.give_up()
+
+    def _turn_away(self, action: machine.TurnAway) -> None:
+        error, facts = action.error, self.call.facts
+        refusal = Refusal(
+            at_ns=time.time_ns(),
+            error_code=error.code,
+            key_id=facts.key_id,
+            limit=error.limit,
+            model=facts.model,
+            operation=facts.operation.name,
+            reason=type(error).__name__,
+            request_id=facts.request_id,
+            status=int(error.status),
+            tenant=facts.tenant,
+        )
+        self._services.refusals.refuse(refusal)
 
     # -- actions
 
@@ -224,7 +294,7 @@ class Relay:
         if entry.hold is not None and (busy := self._busy_now(entry)) is not None:
             self.feed(machine.Lost(action.attempt, error=busy))
             return
-        body = self._body(action.target)
+        body = self._body(action.target, salted=entry.backend.cache_salt)
         listener = _Listener(self, action.attempt)
         request = self._request
         self._attempt = entry.upstream.send(request.method, request.path, request.headers, body, listener)
@@ -240,18 +310,26 @@ class Relay:
         wait_s = hold.left_s(now_ns)
         return BackendUnavailable(entry.backend.name, "busy", status=hold.status, retry_after_s=wait_s)
 
-    def _body(self, target: Target) -> bytes:
-        ask = self._request.ask
+    def _body(self, target: Target, *, salted: bool) -> bytes:
+        request = self._request
+        ask = request.ask
         if ask is None:
-            return self._request.body
+            return request.body
         model = None if target.served_model == ask.model else target.served_model
         include_usage = ask.stream and not ask.include_usage
         if not isinstance(ask, Ask):
-            return splice_form(self._request.body, ask, model=model, include_usage=include_usage)
-        if model is None and not include_usage and ask.keeping is None:
-            return self._request.body  # as nearly all that are not streamed
+            return splice_form(request.body, ask, model=model, include_usage=include_usage)
+        fields: Fields = ()
+        if request.salt is not None and salted:
+            fields = (("cache_salt", request.salt),)
+        if request.bound is not None:
+            fields = (*fields, request.bound)
+        if model is None and not include_usage and ask.keeping is None and not fields:
+            return request.body  # as nearly all that are not streamed
         named = self._response_id(target) if ask.keeping is not None and ask.keeping.stored else None
-        return splice(self._request.body, ask, model=model, include_usage=include_usage, response_id=named)
+        return splice(
+            request.body, ask, model=model, include_usage=include_usage, response_id=named, fields=fields
+        )
 
     def _response_id(self, target: Target) -> str:
         facts = self.call.facts
@@ -278,11 +356,12 @@ class Relay:
         now_ns = self._services.clock()
         self._services.registry.busy(action.backend, action.status, action.retry_after_s, now_ns)
 
-    def _answered(self, action: machine.Answered) -> None:
+    def _warmed(self, action: machine.Answered) -> None:
         self._services.registry.answered(action.backend)
 
     def _open(self, action: machine.Open) -> None:
-        self._client.open(action.status, action.lines)
+        lines = action.lines if self.limits is None else action.lines + self.limits.lines
+        self._client.open(action.status, lines)
 
     def _write(self, action: machine.Write) -> None:
         self._client.write(action.data)
@@ -293,6 +372,8 @@ class Relay:
 
     def _finish(self, action: machine.Finish) -> None:
         self._services.open.discard(self)
+        if self.limits is not None:
+            self.limits.end()
         self._client.finish(action.data)
         # Both lead back here: without them a call is freed at its end, and the cycle collector has nothing to find.
         self._attempt = None
@@ -309,6 +390,9 @@ def _over(_backend: str) -> None:
 
 
 ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
+    machine.AskLimits: Relay._ask_limits,
+    machine.GiveUp: Relay._give_up,
+    machine.TurnAway: Relay._turn_away,
     machine.Admit: Relay._admit,
     machine.Ask: Relay._ask,
     machine.Leave: Relay._leave,
@@ -317,7 +401,7 @@ ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
     machine.Release: Relay._release,
     machine.ConnectFailed: Relay._connect_failed,
     machine.HoldBack: Relay._hold_back,
-    machine.Answered: Relay._answered,
+    machine.Answered: Relay._warmed,
     machine.Open: Relay._open,
     machine.Write: Relay._write,
     machine.Seal: Relay._seal,

@@ -28,6 +28,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     status: int
     tenant: str | None
+    limit: str | None = None
     count: int = 1
 
     def line(self, seq: int, prev: str) -> Refused:
@@ -35,13 +36,14 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return Refused(**msgspec.structs.asdict(self), prev=prev, seq=seq)
 
     def folded(self, other: "Refusal") -> "Refusal":
-        """Both in one: the first one's request id, the last one's time; a key or model only if it is the same."""
+        """Both in one: the first one's request id, the last one's time; a key, model or limit only if all have it."""
         return msgspec.structs.replace(
             self,
             at_ns=other.at_ns,
             count=self.count + other.count,
             key_id=self.key_id if self.key_id == other.key_id else None,
             model=self.model if self.model == other.model else None,
+            limit=self.limit if self.limit == other.limit else None,
         )
 
 

@@ -12,6 +12,7 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
+from gateway.api.errors import GatewayError
 from gateway.api.operations import OPERATIONS
 from gateway.api.wire import read_ask
 from gateway.calls.bounds import LoopLag
@@ -22,10 +23,13 @@ from gateway.calls.plain import PlainClient
 from gateway.calls.queueing import Seats
 from gateway.calls.relay import Relay, Request, Services
 from gateway.configuration.config import Bounds
+from metering.record import CallRecord
 from tests.support.driver_fakes import (
     STOPPING,
     FakeAttempt,
+    FakeLimits,
     FakeRecorder,
+    FakeRefusals,
     FakeRegistry,
     Laws,
     Pipe,
@@ -39,9 +43,11 @@ ASKED = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (CHAT.e
 
 
 class Driven:
-    """A real relay, whose client is a driver's. most: bytes that may wait for the client."""
+    """A real relay, whose client is a driver's. most: bytes that may wait for the client. limited: limits apply."""
 
-    def __init__(self, call: Call, taken: list[str], names: list[str], most: int) -> None:
+    def __init__(
+        self, call: Call, taken: list[str], names: list[str], most: int, limited: bool = False
+    ) -> None:
         self.call = call
         self.now_ns = 0
         self.gone = False
@@ -53,9 +59,11 @@ class Driven:
         self.others = set(taken)
         for name in taken:
             assert self.seats.take((name,)) == name
+        self.refusals = FakeRefusals()
+        self.limits = FakeLimits(self.laws) if limited else None
         self.services = Services(
-            recorder=self.recorder, refusals=None, seats=self.seats, registry=self.registry, clock=lambda: self.now_ns,
-            open=set(), lag=LoopLag(interval_ns=1, lag_ns_max=1), exceeded=lambda _: None,
+            recorder=self.recorder, refusals=self.refusals, seats=self.seats, registry=self.registry,
+            clock=lambda: self.now_ns, open=set(), lag=LoopLag(interval_ns=1, lag_ns_max=1), exceeded=lambda _: None,
         )  # type: ignore[arg-type]  # fmt: skip
         self.most = most
         self.status: int | None = None
@@ -68,6 +76,7 @@ class Driven:
         self.relay = Relay(
             self.services, self.call, Request(path=CHAT, headers=[], body=BODY, ask=ask), client
         )
+        self.relay.limits = self.limits
         return self.relay
 
     # -- what the script asks
@@ -97,6 +106,10 @@ class Driven:
         return self.recorder.entry is not None
 
     @property
+    def asking(self) -> bool:
+        return self.limits is not None and self.limits.asked
+
+    @property
     def waiting(self) -> tuple[str, ...]:
         ticket = self.relay._ticket
         return ticket.wants if ticket is not None and self.call.state is State.QUEUED else ()
@@ -110,6 +123,10 @@ class Driven:
         if what in ("end", "whole", "lost"):
             attempt.fate = "over"
         getattr(attempt.listener, what)(*args)
+
+    def answer(self, error: GatewayError | None) -> None:
+        assert self.limits is not None
+        self.limits.answer(error)
 
     def make(self) -> None:
         self.recorder.make()
@@ -142,7 +159,7 @@ class Driven:
     def check(self) -> None:
         """After each step."""
         assert not self.laws.broken
-        assert not self.ended or self.recorder.over, "an end before its record"
+        assert not self.ended or self.recorder.over or self.refusals.lines, "an end before its record"
         assert self.gone or not self.taking or not self.paused, "it takes all, and its backend is not read"
 
     taking = True
@@ -156,12 +173,17 @@ class Driven:
         assert self.seats.waiting("m1") == 0, "it waits still"
         assert self.recorder.entry is None
         assert self.gone or self.ended, "a client waits for ever"
+        if self.limits is not None:
+            records = [line for line in self.recorder.lines if isinstance(line, CallRecord)]
+            assert self.limits.ends == 1, "never settled"
+            assert [self.limits.record] == (records or [None]), "settled by another record"
 
     def seen(self, steps: int) -> Seen:
         fates = [(one.name, one.fate) for one in self.attempts]
         return Seen(
             status=self.status, headers=self.headers, body=self.body, ended=self.ended,
-            lines=self.recorder.lines, fates=fates, told=self.registry.told, steps=steps,
+            lines=self.recorder.lines, fates=fates, told=self.registry.told,
+            turned_away=[line.reason for line in self.refusals.lines], steps=steps,
         )  # fmt: skip
 
 

@@ -1,14 +1,17 @@
 """What surrounds a call whose driver is tested: upstream, registry and journal in memory; what waits for its client."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
 from gateway.api import errors
+from gateway.api.errors import GatewayError
 from gateway.calls import events as m
 from gateway.calls.call import Call
-from metering.record import Line
+from metering.journal.refusals import Refusal
+from metering.record import CallRecord, Line
 
 STOPPING = m.Stopping(error=errors.ShuttingDown("the gateway is shutting down"))
 
@@ -61,6 +64,7 @@ class Seen(msgspec.Struct, kw_only=True):
     lines: list[Line]
     fates: list[tuple[str, str]]  # of each attempt: backend, what became of it
     told: list[tuple[object, ...]]  # what the registry was told
+    turned_away: list[str]  # reasons of `refused` lines
     steps: int
 
     def __post_init__(self) -> None:
@@ -100,10 +104,68 @@ class FakeAttempt:
         self.paused = False
 
 
+class FakeLimits:
+    """What limits say of a call, when the script has them say it. asked: an answer is waited for."""
+
+    LINES = b"x-ratelimit-remaining-requests: 7\r\n"
+
+    def __init__(self, laws: Laws) -> None:
+        self._laws = laws
+        self._answered: Callable[[GatewayError | None], None] | None = None
+        self._begun = self._told = False
+        self.granted = False
+        self.record: CallRecord | None = None
+        self.ends = 0
+
+    @property
+    def asked(self) -> bool:
+        return self._answered is not None
+
+    @property
+    def lines(self) -> bytes:
+        return self.LINES if self._told else b""
+
+    def ask(self, answered: Callable[[GatewayError | None], None]) -> None:
+        self._laws.hold(not self._begun, "asked twice")
+        self._begun, self._answered = True, answered
+
+    def answer(self, error: GatewayError | None) -> None:
+        answered, self._answered = self._answered, None
+        assert answered is not None
+        self._told, self.granted = True, error is None
+        answered(error)
+
+    def give_up(self) -> None:
+        self._laws.hold(self.asked, "nothing to give up")
+        self._answered = None
+
+    def sealed(self, line: CallRecord) -> None:
+        self._laws.hold(self.granted, "a record without room")
+        self.record = line
+
+    def unrecorded(self) -> None:
+        self.record = None
+
+    def end(self) -> None:
+        self._laws.hold(not self.asked, "over, and still asking")
+        self.ends += 1
+
+
+class FakeRefusals:
+    """The lines of requests that ended before their admission."""
+
+    def __init__(self) -> None:
+        self.lines: list[Refusal] = []
+
+    def refuse(self, one: Refusal) -> None:
+        self.lines.append(one)
+
+
 class FakeEntry:
     """A backend of the registry that is never held back."""
 
     hold = None
+    backend = SimpleNamespace(cache_salt=True)
 
     def __init__(self, name: str, attempts: list[FakeAttempt], laws: Laws) -> None:
         self._name, self._attempts, self._laws = name, attempts, laws

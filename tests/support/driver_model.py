@@ -2,16 +2,18 @@
 
 from typing import Any
 
+from gateway.api.errors import GatewayError
 from gateway.calls import events as m
 from gateway.calls.call import Call
-from tests.support.driver_fakes import STOPPING, Pipe, Seen, later
+from tests.support.driver_fakes import STOPPING, FakeLimits, Pipe, Seen, later
 from tests.support.machine import World
 
 
 class Modelled(World):
     """What the books of the test world say, under the same script; its pipe says when a backend is not read."""
 
-    def __init__(self, call: Call, taken: list[str], names: list[str], most: int) -> None:
+    def __init__(self, call: Call, taken: list[str], names: list[str], most: int, limited: bool) -> None:
+        self._limited = limited
         self._resumed = False
         self._paused = False
         self.pipe = Pipe(most, self._pause, self._resume)
@@ -19,7 +21,7 @@ class Modelled(World):
         self.fates: list[tuple[str, str]] = []
         self.told: list[tuple[object, ...]] = []
         self.made_line: Any = None
-        super().__init__(call, seats=dict.fromkeys(taken, 0))
+        super().__init__(call, seats=dict.fromkeys(taken, 0), limited=limited)
         assert set(taken) <= set(names)
 
     @property
@@ -62,6 +64,12 @@ class Modelled(World):
                 self.feed(m.Whole(number, status=args[0], headers=args[1], data=args[2]))
             case "lost":
                 self.feed(m.Lost(number, error=args[0]))
+
+    def answer(self, error: GatewayError | None) -> None:
+        if error is None:
+            self.allow()
+        else:
+            self.refuse()
 
     def make(self) -> None:
         self.made_line = self.call.admitted(2, "0" * 64) if len(self.lines) == 0 else self._record()
@@ -111,7 +119,16 @@ class Modelled(World):
 
     def _open(self, action: m.Open) -> None:
         super()._open(action)
+        if self._limited and not self.gave_up:
+            name, _, value = FakeLimits.LINES.strip().partition(b": ")
+            self.headers[name] = value
         self.pipe.open()
+
+    gave_up = False
+
+    def _giveup(self, action: m.GiveUp) -> None:
+        super()._giveup(action)
+        self.gave_up = True
 
     def _write(self, action: m.Write) -> None:
         super()._write(action)
@@ -145,5 +162,6 @@ class Modelled(World):
         status, headers, body = self._taken
         return Seen(
             status=status, headers=headers, body=body, ended=not self.gone,
-            lines=self.lines, fates=self.fates, told=self.told, steps=steps,
+            lines=self.lines, fates=self.fates, told=self.told,
+            turned_away=[type(error).__name__ for error in self.turned_away], steps=steps,
         )  # type: ignore[arg-type]  # fmt: skip

@@ -8,6 +8,7 @@ from gateway.calls.events import State
 from tests.support.driven import Direct, Plain
 from tests.support.driver_fakes import Seen
 from tests.support.driver_model import Modelled
+from tests.support.machine import NO_ROOM
 
 Side = Direct | Plain | Modelled
 
@@ -34,7 +35,7 @@ class Script:
             while not side.finished:
                 steps += 1
                 assert steps < 20_000, "it never ends"
-                if self._rng.random() < self._rate:
+                if self._rng.random() < (0.3 if side.asking else self._rate):  # that is one step of many
                     self._disaster(side, losses)
                 else:
                     self._go_on(side)
@@ -55,7 +56,9 @@ class Script:
         return seen
 
     def _go_on(self, side: Side) -> None:
-        if side.made:
+        if side.asking:
+            side.answer(None)
+        elif side.made:
             side.flush()
         elif side.unwritten:
             side.make()
@@ -90,13 +93,15 @@ class Script:
 
     def _disaster(self, side: Side, losses: list[BackendError]) -> None:
         kind = self._rng.choice(
-            ["leave", "stop", "lost", "fail", "tick", "tick", "grant", "slow", "slow", "take"]
+            ["leave", "stop", "lost", "fail", "tick", "tick", "grant", "slow", "slow", "take", "refuse"]
         )
         match kind:
             case "leave" if not side.gone:
                 side.leave()
             case "stop":
                 side.stop()
+            case "refuse" if side.asking:
+                side.answer(NO_ROOM)
             case "lost" if side.attempt and not side.paused:
                 side.say("lost", self._rng.choice(losses))
             case "fail" if side.unwritten:

@@ -51,9 +51,10 @@ def play(seed: int, make: Callable[..., Side]) -> Seen:
     answers = {name: any_answer(rng, api, name, stream, size) for name in NAMES}
     taken = [name for name in NAMES if rng.random() < 0.3]
     rate, most = rng.choice([0.0, 0.02, 0.1, 0.2]), rng.choice([30, 200, 5_000])
+    limited = rng.random() < 0.5
     script = Script(rng, answers, size, rate, whole=rng.random() < 0.2)
     asked = msgspec.structs.replace(facts(stream=stream), operation=OPERATIONS[api.path])
-    return script.play(make(Call(asked, plan(*TIERS), limits), taken, NAMES, most), LOSSES)
+    return script.play(make(Call(asked, plan(*TIERS), limits), taken, NAMES, most, limited), LOSSES)
 
 
 def run(seed: int) -> Seen:
@@ -76,6 +77,9 @@ def test_the_worlds_reach_every_outcome() -> None:
     lines = [line for seen in runs for line in seen.lines if isinstance(line, CallRecord)]
     assert {line.outcome for line in lines} == set(Outcome) - {Outcome.LOST}
     assert {len(seen.lines) for seen in runs} == {0, 1, 2}
+    assert {reason for seen in runs for reason in seen.turned_away} == {
+        "RateLimited", "LimitsUnavailable", "ShuttingDown",
+    }  # fmt: skip
     assert {fate for seen in runs for _, fate in seen.fates} == {"over", "aborted"}
     assert {len(seen.fates) for seen in runs} == {0, 1, 2, 3}
     assert sum(line.outcome is Outcome.COMPLETED for line in lines) > len(lines) // 4
@@ -111,6 +115,26 @@ def say_nothing(_relay: Relay, _action: m.HoldBack) -> None:
     """Nobody hears that a backend is busy."""
 
 
+def ask_on(_relay: Relay, _action: m.GiveUp) -> None:
+    """Nobody waits for what the limits say, and they still do."""
+
+
+def turn_away_unseen(_relay: Relay, _action: m.TurnAway) -> None:
+    """A refusal leaves no line."""
+
+
+def unsettled(relay: Relay, action: m.Finish) -> None:
+    """What a call took of limits is never given back."""
+    relay.limits, limits = None, relay.limits
+    FINISH_CALL(relay, action)
+    relay.limits = limits
+
+
+def unheaded(relay: Relay, action: m.Open) -> None:
+    """A client does not hear how its limits stand."""
+    relay._client.open(action.status, action.lines)
+
+
 def twice(relay: Relay, action: m.Write) -> None:
     """A piece is written twice."""
     relay._client.write(action.data)
@@ -125,6 +149,11 @@ def impatient(relay: Relay, now_ns: int) -> None:
     """A backend that is not read is late."""
     if relay.call.deadline_ns is not None and now_ns >= relay.call.deadline_ns:
         relay.feed(m.Timer())
+
+
+def record_lost(relay: Relay, _error: OSError) -> None:
+    """Limits are not told that there is no record."""
+    relay.feed(m.Unrecorded())
 
 
 def pass_blindly(relay: Relay, attempt: int, data: bytes) -> None:
@@ -186,13 +215,16 @@ def forget_tail(client: PlainClient, _data: bytes) -> None:
     END(client, b"")
 
 
+FINISH_CALL = Relay._finish
 FINISH, WRITE, END = DirectProtocol.finish, PlainClient.write, PlainClient.finish
 BROKEN_ACTIONS = {
     m.Seal: seal_unwritten, m.Release: keep_seat, m.Abort: keep_backend, m.Leave: keep_place,
-    m.Finish: stay_open, m.HoldBack: say_nothing, m.Write: twice,
+    m.Finish: stay_open, m.HoldBack: say_nothing, m.Write: twice, m.GiveUp: ask_on, m.TurnAway: turn_away_unseen,
+    m.Open: unheaded,
 }  # fmt: skip
 BROKEN_METHODS: list[tuple[type, str, Any]] = [
     (Relay, "pause", read_on), (Relay, "resume", read_on), (Relay, "sweep", impatient), (Relay, "data", pass_blindly),
+    (Relay, "failed", record_lost),
     (DirectProtocol, "finish", no_last_chunk), (DirectProtocol, "finish", end_with_no_body),
     (DirectProtocol, "finish", end_twice), (DirectProtocol, "connection_lost", unheard),
     (DirectProtocol, "pause_writing", nothing), (DirectProtocol, "resume_writing", nothing),
@@ -204,6 +236,11 @@ BROKEN_METHODS: list[tuple[type, str, Any]] = [
 @pytest.mark.parametrize("action", BROKEN_ACTIONS, ids=lambda action: BROKEN_ACTIONS[action].__name__)
 def test_a_relay_that_breaks_a_law_is_found(action: type[m.Action], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(relays.ACTIONS, action, BROKEN_ACTIONS[action])
+    assert any(breaks(seed) for seed in range(300))
+
+
+def test_a_relay_that_settles_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(relays.ACTIONS, m.Finish, unsettled)
     assert any(breaks(seed) for seed in range(300))
 
 

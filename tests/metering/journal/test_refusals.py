@@ -93,11 +93,19 @@ def test_nothing_is_lost_or_counted_twice(events: list[Any]) -> None:
     assert len(made.lines) <= seconds * (6 * LINES_PER_S_MAX + 12)
 
 
-def test_a_line_of_version_1_counts_one_and_a_later_version_is_passed_over() -> None:
+def test_older_lines_are_read_and_a_later_version_is_passed_over() -> None:
     (new,) = journals.encoded([refusal(count=7).line])
-    old = new.replace(b'"count":7,', b"").replace(b'"v":2', b'"v":1')
-    line = chain.decode(old)
-    assert isinstance(line, Refused)
-    assert (line.count, line.v) == (1, 1)
+    second = new.replace(b'"limit":null,', b"").replace(b'"v":3', b'"v":2')
+    first = second.replace(b'"count":7,', b"").replace(b'"v":2', b'"v":1')
+    for old, count, version in ((first, 1, 1), (second, 7, 2)):
+        line = chain.decode(old)
+        assert isinstance(line, Refused)
+        assert (line.count, line.limit, line.v) == (count, None, version)
     assert chain.decode(new) == refusal(count=7).line(1, chain.ZEROS)
-    assert chain.decode(new.replace(b'"v":2', b'"v":3')) is None
+    assert chain.decode(new.replace(b'"v":3', b'"v":4')) is None
+
+
+def test_a_line_of_many_names_the_limit_that_refused_them_all() -> None:
+    one = refusal(limit="concurrency of tenant: 2")
+    assert one.folded(refusal(limit="concurrency of tenant: 2")).limit == "concurrency of tenant: 2"
+    assert one.folded(refusal(limit="concurrency of key k1: 2")).limit is None
