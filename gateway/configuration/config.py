@@ -28,7 +28,7 @@ BufferBytes = Annotated[int, msgspec.Meta(ge=KIB, le=1024 * MIB)]  # held in mem
 PORT_MAX = 65_535
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 WORK_UNITS_PER_HOUR_MAX = 10**15
-CountPerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**12)]
+CountPerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**10)]
 Percent = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 

@@ -38,6 +38,7 @@ from gateway.calls.targets import ServedModel, Targets, Tier
 from gateway.configuration import config as cfg
 from gateway.configuration.config import Config
 from gateway.configuration.config_load import backend_keys
+from gateway.configuration.limits_config import tenant_terms, threshold
 from gateway.faces.audit_api import AuditApi
 from gateway.faces.finance_api import FinanceApi
 from gateway.faces.ops import Ops
@@ -47,6 +48,7 @@ from gateway.processes.registrations import Registrations
 from gateway.processes.standing import Standing
 from metering.journal.digests import TenantKeys
 from metering.journal.refusals import Refusals
+from metering.limits.limiter import Limiter
 from metering.logs import log
 from metering.units import NS_PER_MS, NS_PER_S
 
@@ -128,10 +130,26 @@ async def _open(
 ) -> None:
     config = worker.config
     door, _ = doors
-    books = Books(config, worker.index, worker.redis_url, behind=worker.behind, mirror_fd=worker.mirror_fd)
+    limiter = Limiter(
+        worker.redis_url,
+        loop=asyncio.get_running_loop(),
+        refuse_unpriced=config.budget.unpriced == "refuse",
+        on_passed=lambda passed: books.recorder.note(threshold(passed).line(time.time_ns)),
+    )
+    limiter.use(tenant_terms(config.tenants))
+    stack.push_async_callback(limiter.close)
+    books = Books(
+        config,
+        worker.index,
+        worker.redis_url,
+        behind=worker.behind,
+        limiter=limiter,
+        mirror_fd=worker.mirror_fd,
+    )
     stack.push_async_callback(books.close)
     failed = asyncio.Event()
     await books.open(failed.set)
+    await limiter.opened()
     worker.on_behind(books.compare)
     seats = Seats(
         {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
@@ -169,10 +187,12 @@ async def _open(
         shown.journal(full=held.recorder.full, slow=held.recorder.slow)
         shown.client_connections(len(door.connections))
         shown.loop_lag(services.lag.worst_ns)
+        shown.limits_unchecked(limiter.is_away)
         held.page.publish()
 
     def warnings() -> Sequence[str]:
-        return books.held.shipper.warnings() if books.held is not None else ()
+        found = list(books.held.shipper.warnings()) if books.held is not None else []
+        return found + limiter.warnings()
 
     def opened() -> None:
         services.recorder = books.recorder

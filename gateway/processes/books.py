@@ -39,6 +39,7 @@ from metering.journal.recorder import Recorder
 from metering.journal.unwritten import Shown, Unwritable
 from metering.ledger.shipper import Shipper
 from metering.ledger.store import Store
+from metering.limits.limiter import Limiter
 from metering.logs import log
 from metering.pages.families import Bound
 from metering.pages.pages import Page
@@ -72,15 +73,18 @@ class Books:
         redis_url: str,
         *,
         behind: Callable[[], None],
+        limiter: Limiter,
         mirror_fd: int | None = None,
     ) -> None:
         """index: of the worker; behind: told when a ledger mark has fallen behind what the store had acknowledged.
 
+        limiter: told what is in the ledger, and which writer's the lines are.
         mirror_fd: where lines are copied to.
         """
         self._config = config
         self._index = index
         self._behind = behind
+        self._limiter = limiter
         self._state_dir = pathlib.Path(config.state_dir)
         self._store = Store(redis_url)
         self._shown = Shown(self._unwritten) if config.journal.on_error == "continue" else None
@@ -115,6 +119,7 @@ class Books:
         except OSError as error:
             _log_failed("journal cannot be made", error)
             self.recorder = Unwritable(writer, error, self._shown, loop=asyncio.get_running_loop())
+            self._limiter.begin(writer)
         else:
             self._take(opened)
 
@@ -163,6 +168,7 @@ class Books:
 
     def _take(self, opened: Held) -> None:
         self._held, self.recorder = opened, opened.recorder
+        self._limiter.begin(opened.recorder.writer)
         for kind in self._uncounted.elements():
             opened.page.unwritten(kind)
         self._uncounted.clear()
@@ -208,6 +214,8 @@ class Books:
                 journals.Directory(journal.path),
                 host=socket.gethostname(),
                 on_behind=self._behind,
+                on_folded=self._limiter.folded,
+                before_stating=self._limiter.confirm,
             )
             recorder = Recorder(
                 journal,

@@ -201,6 +201,17 @@ def reconciled(*, actor: str, month: str, bill: str, billed: str, allocated: str
     )
 
 
+def budget_passed(
+    *, tenant: str, scope: str, window: str, budget: str, hard: bool, percent: int, spent: str
+) -> Happening:
+    """A threshold of a budget was passed: so many percent of it are spent. scope: as limits name it; budget, spent: in
+    USD, as text; window: `yyyymm`, `yyyymmdd` or `yyyymmddhh`."""
+    return _happening(
+        "budget", tenant=tenant, scope=scope, window=window, budget_usd=budget, kind="hard" if hard else "soft",
+        percent=str(percent), spent_usd=spent,
+    )  # fmt: skip
+
+
 def _look(topic: str, actor: str, method: str, path: str, status: int, request_id: str) -> Happening:
     return _happening(topic, actor, method=method, path=path, status=str(status), request_id=request_id)
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from metering.audit.notary import Signed
 from metering.journal.replay import Stopped
@@ -50,8 +50,10 @@ class Stream:
     writer's records yet. before: the record before the window's first; all later ones are in it.
     """
 
-    def __init__(self, tenant: str) -> None:
+    def __init__(self, tenant: str, on_moved: Callable[[str, int], None]) -> None:
+        """on_moved: told the tenant, and up to which seq the store has its records."""
         self.tenant = tenant
+        self._on_moved = on_moved
         self.acked = START
         self.in_doubt = False
         self.before = START
@@ -121,6 +123,7 @@ class Stream:
             self.before = last.mark
         if not self.must_read:
             self._acked_records = self._records - len(self.window)
+        self._on_moved(self.tenant, at.seq)
 
     def moved_away(self, at: Mark) -> bool:
         """The store is elsewhere than expected. True: behind what it had acknowledged."""
@@ -147,6 +150,8 @@ class Shipper:
     on_behind: called when the store has fallen behind what it had acknowledged, and again when this writer's
         records are back: what it lost once more in between, nobody has seen. The directories of dead writers
         must then be looked at as well.
+    on_folded: told the tenant, and up to which seq its records are in the store, each time there are more.
+    before_stating: awaited before the store is told that all of this writer is in it: what it must know besides.
     """
 
     def __init__(
@@ -157,7 +162,11 @@ class Shipper:
         host: str,
         on_behind: Callable[[], None],
         clock: Callable[[], int] = time.time_ns,
+        on_folded: Callable[[str, int], None] = lambda _tenant, _seq: None,
+        before_stating: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self._on_folded = on_folded
+        self._before_stating = before_stating
         self.store_gone = False
         self._eviction: str | None = None  # the store's policy, as of this connection
         self._host = host
@@ -211,7 +220,7 @@ class Shipper:
         tenant = line.tenant
         stream = self._streams.get(tenant)
         if stream is None:
-            stream = self._streams[tenant] = Stream(tenant)
+            stream = self._streams[tenant] = Stream(tenant, self._on_folded)
         stream.add(ledger.posting(line, seq, leaf))
         self._held += 1
         if self._held > WINDOW_RECORDS_MAX and stream.window:
@@ -311,6 +320,8 @@ class Shipper:
 
     async def _state(self) -> None:
         """Say in which epoch all that is durable was compared and folded, but for the streams that rest."""
+        if self._before_stating is not None:
+            await self._before_stating()
         behind = tuple(sorted(stream.tenant for stream in self._streams.values() if stream.resting))
         entry = Writer(
             behind=behind,

@@ -311,6 +311,18 @@ JOURNAL_SLOW = Family(
     labels=(),
     help="Live workers whose journal is written by a thread because the disk is slow.",
 )
+LIMITS_UNCHECKED = Family(
+    name="weighbridge_limits_unchecked",
+    kind=Kind.GAUGE_SUM,
+    labels=(),
+    help="Live workers that cannot check limits now: the tenants' store_policy decides.",
+)
+BUDGET_THRESHOLDS = Family(
+    name="weighbridge_budget_thresholds_total",
+    kind=Kind.COUNT,
+    labels=("tenant", "kind", "percent"),
+    help="Thresholds of budgets that were passed, each once a window.",
+)
 JOURNAL_CHECKPOINT = Family(
     name="weighbridge_journal_checkpoint_seq",
     kind=Kind.GAUGE_MAX,
@@ -325,6 +337,7 @@ FAMILIES: Mapping[str, Family] = {
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
         *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
         *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, JOURNAL_FULL, JOURNAL_SLOW, JOURNAL_CHECKPOINT),
+        *(LIMITS_UNCHECKED, BUDGET_THRESHOLDS),
     )
 }
 
@@ -556,6 +569,7 @@ class Families:
         self._fallbacks = Count(FALLBACKS, self.cells)
         self._attempts = _Index(ATTEMPTS, self.cells)
         self._bounds = Count(BOUND_EXCEEDED, self.cells)
+        self._thresholds = Count(BUDGET_THRESHOLDS, self.cells)
         self._unwritten = Count(JOURNAL_UNWRITTEN, self.cells)
         self._not_mirrored = Count(MIRROR_DROPPED, self.cells)
         self._bound: dict[tuple[str, str, str | None, Outcome, str], _Bound] = {}
@@ -573,7 +587,7 @@ class Families:
         self._not_mirrored.add_many(lines)
 
     def observe(self, line: Line) -> None:
-        """Count one line. `call` and `refused` lines bear on metrics, the others do not."""
+        """Count one line: `call`, `refused`, and of events those of budgets; the others do not bear on metrics."""
         if line.kind == "call":
             self.count(line)
         elif line.kind == "refused":
@@ -581,6 +595,9 @@ class Families:
             self._calls.add_many(line.count, *labels)
             if (bound := BOUND_OF_REFUSAL.get(line.reason)) is not None:
                 self._bounds.add_many(line.count, bound.value)
+        elif line.kind == "event" and line.topic == "budget":
+            data = line.data
+            self._thresholds.add(data["tenant"], data["kind"], data["percent"])
 
     def count(self, call: CallRecord) -> None:
         """Count a call: `observe`, for who knows that it is one."""
@@ -704,6 +721,7 @@ class Gauges:
         self._journal_full = Count(JOURNAL_FULL, cells)
         self._journal_slow = Count(JOURNAL_SLOW, cells)
         self._journal_checkpoint = Count(JOURNAL_CHECKPOINT, cells)
+        self._limits_unchecked = Count(LIMITS_UNCHECKED, cells)
 
     def in_flight(self, backend: str, attempts: int) -> None:
         self._in_flight.set(attempts, backend)
@@ -726,6 +744,9 @@ class Gauges:
     def journal(self, *, full: bool, slow: bool) -> None:
         self._journal_full.set(int(full))
         self._journal_slow.set(int(slow))
+
+    def limits_unchecked(self, away: bool) -> None:
+        self._limits_unchecked.set(int(away))
 
     def checkpoint(self, writer: str, seq: int) -> None:
         """writer: this worker's; seq: of its last checkpoint."""

@@ -99,6 +99,9 @@ def _counted(line: Line) -> Iterator[Counted]:
         tenant, model = line["tenant"] or "unknown", line["model"] or "unknown"
         labels = {"tenant": tenant, "model": model, "family": "unknown", "outcome": "refused"}
         yield "calls_total", labels, line.get("count", 1)
+    if line["kind"] == "event" and line["topic"] == "budget":
+        told = line["data"]
+        yield "budget_thresholds_total", {name: told[name] for name in ("tenant", "kind", "percent")}, 1
     if line["kind"] != "call":
         return
     model, usage = line["model"], line["usage"]

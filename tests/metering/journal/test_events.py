@@ -41,6 +41,9 @@ EACH = {
     "reconcile": events.reconciled(
         actor="cli:ann", month="2026-11", bill="0" * 64, billed="1.2", allocated="1.1", hours=720
     ),
+    "budget": events.budget_passed(
+        tenant="acme", scope="k:0123456789ab", window="202611", budget="10", hard=True, percent=80, spent="8.1"
+    ),
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
 }  # fmt: skip
 """One of each topic, with all its names."""

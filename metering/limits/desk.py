@@ -1,0 +1,441 @@
+"""One tenant's limits in one worker: its sums, what waits to be asked, and the messages that say so. Pure.
+
+    ask ─▶ waiting ─▶ under way (one message) ─▶ granted or refused
+                ▲              │ connection lost, or the store lacks what the message builds on
+                └──────────────┘ asked again, in their order, under a higher number, with all sums
+
+Who drives it (limiter.py) sends what `message` makes, one at a time, and hands the answer to `taken`, or calls `lost`.
+Times: `now_ms` is monotonic, `wall_ns` since 1970.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from metering.limits.asks import Answer, Ask, Granted, Place, Refused, Scope, Wish, tightest
+from metering.limits.messages import (
+    AskSaid,
+    BudgetSaid,
+    Kind,
+    Limit,
+    Message,
+    Reply,
+    ScopeSaid,
+    Status,
+    Verdict,
+)
+from metering.limits.rules import NEVER
+from metering.limits.terms import TENANT, BudgetTerms, Era, TenantTerms, Terms, end_ns
+from metering.units import NS_PER_MS, usd_text
+
+TRIES_MAX = 2
+"""A refusal by concurrency or budget is asked once more: an end may be on its way to the store."""
+_NAMED = {"p": "project", "k": "key", "m": "model"}
+_NO_ERA = Era(-1, -1)
+
+
+class Passed(NamedTuple):
+    """A threshold of a budget that was passed. scope: as messages name it; spent_pusd: by then."""
+
+    tenant: str
+    scope: str
+    window: str
+    budget: BudgetTerms
+    percent: int
+    spent_pusd: int
+
+
+class Outcome(NamedTuple):
+    """What came of a message. again: to be asked once more; unjudged: the store could not say."""
+
+    answers: list[tuple[Ask, Answer]]
+    again: list[Ask]
+    unjudged: list[Ask]
+    passed: list[Passed]
+
+
+class Desk:
+    """Of one tenant. under_way: the message that waits for its answer. dirty: is there anything to be said?"""
+
+    def __init__(self, tenant: str, terms: TenantTerms) -> None:
+        self.tenant = tenant
+        self.terms = terms
+        self.under_way: Message | None = None
+        self.looks: list[Callable[[], None]] = []  # told once the store was asked how the scopes stand
+        self._number = 0
+        self._base = 0
+        self._scopes: dict[str, Scope] = {}
+        self._of_calls: dict[tuple[str | None, str, str], tuple[Scope, ...]] = {}
+        self._changed: dict[str, Scope] = {}  # since the last message was made
+        self._said: list[Scope] = []  # in the one under way, by their places
+        self._asked: list[Ask] = []
+        self._looked: list[Callable[[], None]] = []
+        self._waiting: list[Ask] = []
+        self._open = 0  # calls under way
+        self._ended: list[
+            tuple[int, Granted]
+        ] = []  # by their records' seqs; they hold until these are folded
+        self._told: set[tuple[str, str, BudgetTerms, int]] = set()
+        self._era = _NO_ERA
+        self.windows: tuple[str, ...] = ()  # of all budgets, in this era
+
+    @property
+    def holds(self) -> bool:
+        """Is anything under way, or held?"""
+        return bool(self._open or self._ended)
+
+    @property
+    def all_scopes(self) -> Iterable[Scope]:
+        """All that any call was in."""
+        return self._scopes.values()
+
+    @property
+    def wants(self) -> bool:
+        """Is there anything new to be said?"""
+        return bool(self._waiting or self._changed)
+
+    @property
+    def waits(self) -> bool:
+        """Does a call wait for an answer?"""
+        return bool(self._waiting or self._asked)
+
+    def use(self, terms: TenantTerms) -> None:
+        """Go on with other limits; what is under way stays as it was admitted."""
+        if terms == self.terms:
+            return
+        self.terms = terms
+        self._of_calls.clear()
+        for name, scope in self._scopes.items():
+            scope.terms = terms.of(name)
+        self._era = _NO_ERA
+
+    # What calls do
+
+    def scopes(self, project: str | None, key_id: str, model: str) -> tuple[Scope, ...]:
+        """The scopes with limits that such a call is in."""
+        key = (project, key_id, model)
+        found = self._of_calls.get(key)
+        if found is None:
+            found = tuple(self._scope(*one) for one in self.terms.scopes(project, key_id, model))
+            self._of_calls[key] = found
+        return found
+
+    def _scope(self, name: str, terms: Terms) -> Scope:
+        scope = self._scopes.get(name)
+        if scope is None:
+            scope = self._scopes[name] = Scope(name, terms)
+            self._budget(scope)
+        return scope
+
+    def ask(self, wish: Wish, scopes: tuple[Scope, ...], answered: Callable[[Answer], None]) -> Ask:
+        """Have a call wait for the next message."""
+        ask = Ask(wish, scopes, answered)
+        self._waiting.append(ask)
+        return ask
+
+    def again(self, asks: Iterable[Ask]) -> None:
+        """Ask for these once more."""
+        self._waiting += [ask for ask in asks if not ask.given_up]
+
+    def look(self, scopes: Iterable[Scope], seen: Callable[[], None]) -> None:
+        """Have the store asked how these scopes stand."""
+        for scope in scopes:
+            self._changed[scope.name] = scope
+        self.looks.append(seen)
+
+    def give_up(self, ask: Ask, now_ms: int) -> None:
+        """The call has gone: nothing of it is under way, and all that it took is given back."""
+        if ask.given_up:
+            return
+        ask.given_up = True
+        if isinstance(ask.answer, Granted):
+            self._end(ask.answer, now_ms, requests=1, tokens=ask.answer.tokens, pusd=0, seq=None)
+
+    def settle(self, granted: Granted, now_ms: int, *, cost_pusd: int, tokens: int, seq: int | None) -> None:
+        """The call has ended: it took so many tokens, and cost so much once the record at `seq` is folded.
+
+        seq None: nobody will fold it.
+        """
+        self._end(granted, now_ms, requests=0, tokens=granted.tokens - tokens, pusd=cost_pusd, seq=seq)
+
+    def failed(self, granted: Granted, now_ms: int, *, cost_pusd: int, seq: int | None) -> None:
+        """The call has ended and got nothing: it gives back what it took."""
+        self._end(granted, now_ms, requests=1, tokens=granted.tokens, pusd=cost_pusd, seq=seq)
+
+    def _end(
+        self, granted: Granted, now_ms: int, *, requests: int, tokens: int, pusd: int, seq: int | None
+    ) -> None:
+        """requests, tokens: to be given back; tokens below 0: it took more."""
+        assert not granted.ended
+        granted.ended = True
+        self._open -= 1
+        if seq is None:
+            pusd = 0
+        more = pusd - granted.hold_pusd
+        holds = False
+        for place in granted.places:
+            scope = place.scope
+            scope.running -= 1
+            if requests:
+                scope.requests -= granted.undrained(place, requests, now_ms, of_tokens=False)
+            if tokens > 0:
+                scope.tokens -= granted.undrained(place, tokens, now_ms, of_tokens=True)
+            elif tokens and granted.judged and scope.terms.tokens_per_minute is not None:
+                scope.tokens -= tokens
+            if place.windows:
+                holds = True
+                scope.hold(place.windows, more)
+            self._changed[scope.name] = scope
+        granted.hold_pusd = pusd
+        if holds and pusd:
+            assert seq is not None
+            self._ended.append((seq, granted))
+
+    def folded(self, seq: int) -> bool:
+        """Records up to `seq` are in the ledger: their costs are spent, and held no longer. False: no news."""
+        if not self._ended or self._ended[0][0] > seq:
+            return False
+        left = []
+        for one in self._ended:
+            if one[0] > seq:
+                left.append(one)
+                continue
+            granted = one[1]
+            for place in granted.places:
+                if place.windows:
+                    place.scope.hold(place.windows, -granted.hold_pusd)
+                    self._changed[place.scope.name] = place.scope
+        self._ended = left
+        return True
+
+    # Messages
+
+    def message(self, era: Era, *, beat: bool = False) -> Message | None:
+        """The next one, which then is under way; None: there is nothing to be said. beat: say at least that we live."""
+        assert self.under_way is None
+        if not (self._waiting or self._changed or self.looks or beat):
+            return None
+        if era != self._era:
+            self._begin_era(era)
+        asks = [ask for ask in self._waiting if not ask.given_up] if self._waiting else []
+        scopes = self._changed
+        if self._base == 0:
+            scopes = {
+                name: scope
+                for name, scope in self._scopes.items()
+                if scope.running or scope.held or scope.requests or scope.tokens
+            } | scopes
+        for ask in asks:
+            for scope in ask.scopes:
+                scopes[scope.name] = scope
+        said = [*scopes.values()]
+        for place, scope in enumerate(said):
+            scope.place = place
+        self._number += 1
+        message = Message(
+            self._number,
+            self._base,
+            Kind.USUAL,
+            [_said(scope) for scope in said],
+            [AskSaid([scope.place for scope in ask.scopes], ask.tokens, str(ask.hold_pusd)) for ask in asks],
+        )
+        self.under_way, self._said, self._asked, self._looked = message, said, asks, self.looks
+        self._changed, self._waiting, self.looks = {}, [], []
+        return message
+
+    def leave(self) -> Message:
+        """The last one of this worker, if it has ended well: nothing of its is kept."""
+        self._number += 1
+        return Message(self._number, 0, Kind.LEAVE, [], [])
+
+    def lost(self) -> None:
+        """Nobody will answer what is under way: it is asked again, with all sums."""
+        self._base = 0
+        if self.under_way is not None:
+            for scope in self._said:
+                self._changed[scope.name] = scope
+            self._waiting = [ask for ask in self._asked if not ask.given_up] + self._waiting
+            self.looks = self._looked + self.looks
+            self.under_way, self._said, self._asked, self._looked = None, [], [], []
+
+    def taken(self, reply: Reply, now_ms: int, wall_ns: int) -> Outcome:
+        """Take in the answer to the message under way."""
+        message = self.under_way
+        assert message is not None
+        outcome = Outcome([], [], [], [])
+        if reply.status not in (Status.TAKEN, Status.UNREADY):
+            self._number = max(self._number, reply.number)
+            self.lost()
+            return outcome
+        self._base = message.number
+        for scope, stands, said in zip(self._said, reply.scopes, message.scopes, strict=True):
+            scope.requests_debt, scope.tokens_debt = stands.requests_debt, stands.tokens_debt
+            scope.running_everywhere, scope.heard_ms = stands.running, now_ms
+            for budget, text in zip(said.budgets, stands.spent, strict=True):
+                if scope.spent_texts.get(budget.window) != text:
+                    scope.spent_texts[budget.window] = text
+                    outcome.passed.extend(self._passed(scope, budget.window, int(text)))
+        asked, looked = self._asked, self._looked
+        self.under_way, self._asked, self._looked = None, [], []
+        if reply.status == Status.UNREADY:
+            outcome.unjudged.extend(asked)
+        else:
+            for ask, verdict in zip(asked, reply.verdicts, strict=True):
+                self._judged(ask, verdict, message, outcome, now_ms, wall_ns)
+        for seen in looked:
+            seen()
+        return outcome
+
+    def _judged(
+        self, ask: Ask, verdict: Verdict, message: Message, outcome: Outcome, now_ms: int, wall_ns: int
+    ) -> None:
+        if verdict.limit == Limit.GRANTED:
+            if ask.given_up:
+                for scope in ask.scopes:  # the store counts it until it is told otherwise
+                    self._changed[scope.name] = scope
+                return
+            for scope in ask.scopes:
+                said = message.scopes[scope.place]
+                if said.requests_per_minute:
+                    scope.requests += 1
+                if said.tokens_per_minute:
+                    scope.tokens += ask.tokens
+            outcome.answers.append((ask, self._granted(ask, now_ms, judged=True)))
+            return
+        if ask.given_up:
+            return
+        ask.tries += 1
+        if verdict.limit in (Limit.CONCURRENCY, Limit.BUDGET) and ask.tries < TRIES_MAX:
+            outcome.again.append(ask)
+        else:
+            outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns)))
+
+    def _granted(self, ask: Ask, now_ms: int, *, judged: bool) -> Granted:
+        places = []
+        for scope in ask.scopes:
+            scope.running += 1
+            if scope.windows:
+                scope.hold(scope.windows, ask.hold_pusd)
+            places.append(Place(scope, scope.windows, scope.requests_debt, scope.tokens_debt))
+        self._open += 1
+        granted = Granted(self.tenant, tuple(places), ask.tokens, ask.hold_pusd, now_ms, judged)
+        ask.answer = granted
+        return granted
+
+    def _refused(self, ask: Ask, verdict: Verdict, message: Message, wall_ns: int) -> Refused:
+        said = message.scopes[verdict.scope]
+        wait_ms: int | None = None if verdict.wait_ms == NEVER else verdict.wait_ms
+        match verdict.limit:
+            case Limit.REQUESTS:
+                limit = f"requests_per_minute of {scope_words(said.scope)}: {said.requests_per_minute}"
+            case Limit.TOKENS:
+                limit = f"tokens_per_minute of {scope_words(said.scope)}: {said.tokens_per_minute}"
+                if verdict.wait_ms == NEVER:
+                    limit += f", and this call alone may take {ask.tokens}"
+            case Limit.CONCURRENCY:
+                limit = f"concurrency of {scope_words(said.scope)}: {said.concurrency}"
+            case _:
+                budget = said.budgets[verdict.budget]
+                limit = (
+                    f"budget of {scope_words(said.scope)}: {_usd(int(budget.pusd))} USD in {budget.window}"
+                )
+                wait_ms = max(0, -(-(end_ns(budget.window) - wall_ns) // NS_PER_MS))
+        return refusal(ask, limit, wait_ms, of_budget=verdict.limit == Limit.BUDGET)
+
+    # While the store cannot say
+
+    def unjudged(self) -> list[Ask]:
+        """All that wait for an answer, and now do not: nobody can be asked."""
+        self.lost()
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def grant_unjudged(self, ask: Ask, now_ms: int) -> Granted:
+        """Admit a call without the store, which will be told of it when it is back."""
+        granted = self._granted(ask, now_ms, judged=False)
+        for place in granted.places:
+            self._changed[place.scope.name] = place.scope
+        return granted
+
+    def seen(self) -> list[Callable[[], None]]:
+        """Who asked how scopes stand, and will not be told anything newer."""
+        looks, self.looks = self.looks, []
+        return looks
+
+    def begin(self) -> None:
+        """Go on as another worker: what is under way is its own, what has ended stays the former one's."""
+        self.lost()
+        self._number = 0
+        for _, granted in self._ended:
+            for place in granted.places:
+                if place.windows:
+                    place.scope.hold(place.windows, -granted.hold_pusd)
+        self._ended = []
+
+    # Budgets
+
+    def _begin_era(self, era: Era) -> None:
+        self._era = era
+        for scope in self._scopes.values():
+            self._budget(scope)
+        self.windows = tuple(sorted({window for scope in self._scopes.values() for window in scope.windows}))
+        current = {window for scope in self._scopes.values() for window in scope.windows}
+        self._told = {one for one in self._told if one[1] in current}
+
+    def _budget(self, scope: Scope) -> None:
+        """The windows of a scope's budgets in this era."""
+        if self._era == _NO_ERA:
+            return
+        scope.budgets = [
+            BudgetSaid(window, str(budget.pusd), int(budget.hard))
+            for budget in scope.terms.budgets
+            for window in self._era.windows(budget.per)
+        ]
+        scope.windows = tuple(sorted({budget.window for budget in scope.budgets}))
+        scope.spent_texts = {w: t for w, t in scope.spent_texts.items() if w in scope.windows}
+        if not set(scope.windows) <= set(self.windows):
+            self.windows = tuple(sorted({*self.windows, *scope.windows}))
+
+    def _passed(self, scope: Scope, window: str, spent: int) -> Iterable[Passed]:
+        for budget in scope.terms.budgets:
+            if window in self._era.windows(budget.per):
+                for percent in budget.thresholds:
+                    key = (scope.name, window, budget, percent)
+                    if spent * 100 >= budget.pusd * percent and key not in self._told:
+                        self._told.add(key)
+                        yield Passed(self.tenant, scope.name, window, budget, percent, spent)
+
+
+def _said(scope: Scope) -> ScopeSaid:
+    terms = scope.terms
+    return ScopeSaid(
+        scope.name,
+        scope.running,
+        scope.requests,
+        scope.tokens,
+        [(window, str(pusd)) for window, pusd in scope.held.items()] if scope.held else [],
+        terms.requests_per_minute or 0,
+        terms.tokens_per_minute or 0,
+        terms.concurrency or 0,
+        scope.budgets,
+    )
+
+
+def refusal(ask: Ask, limit: str, wait_ms: int | None, *, of_budget: bool = False) -> Refused:
+    """A refusal in these words, with how the call's rates stand."""
+    return Refused(
+        code="insufficient_quota" if of_budget else "rate_limit_exceeded",
+        limit=limit,
+        retry_after_ms=wait_ms,
+        requests=tightest([(scope.terms.requests_per_minute, scope.requests_debt) for scope in ask.scopes]),
+        rate_of_tokens=tightest([(scope.terms.tokens_per_minute, scope.tokens_debt) for scope in ask.scopes]),
+    )
+
+
+def scope_words(scope: str) -> str:
+    """A scope as people name it: "the tenant", "the key 0f3a…"."""
+    kind, _, name = scope.partition(":")
+    return "the tenant" if scope == TENANT else f"the {_NAMED[kind]} {name}"
+
+
+def _usd(pusd: int) -> str:
+    return usd_text(pusd).rstrip("0").rstrip(".")
