@@ -9,6 +9,7 @@ import pytest
 from gateway.configuration.config import Config
 from gateway.processes.books import PAGES, Books
 from metering.audit.keys import Keys
+from metering.limits.limiter import Limiter
 
 
 def test_a_page_without_room_leaves_no_directory(
@@ -20,7 +21,9 @@ def test_a_page_without_room_leaves_no_directory(
 
     async def go() -> bool:
         config = Config(state_dir=str(tmp_path), tenants=(), models=(), backends=())
-        books = Books(config, 0, f"unix://{tmp_path}/none", behind=lambda: None)
+        url = f"unix://{tmp_path}/none"
+        limiter = Limiter(url, loop=asyncio.get_running_loop())
+        books = Books(config, 0, url, behind=lambda: None, limiter=limiter)
         await books.open(lambda: None)
         again = await books.again(lambda: None, lambda: None)
         written = books.is_written

@@ -29,6 +29,9 @@ EACH = {
     "finance_read": events.finance_read(
         actor="0123456789ab", method="GET", path="/finance/v1/months", status=200, request_id="r"
     ),
+    "admin": events.administered(
+        actor="0123456789ab", method="POST", path="/admin/v1/tenants", status=201, request_id="r"
+    ),
     "sign_in_refused": events.sign_in_refused(actor=None, face="audit", status=401, count=2),
     "retention": events.retired(where="local", writers=["w1"], older_than_ns=1)[0],
     "key": events.key_changed(actor="cli:ann", what="rotated", key=Key(from_ns=1, until_ns=2, vkey=VKEY)),
