@@ -18,6 +18,7 @@ from gateway.commands import (
     rate_commands,
     reconcile_command,
     report_command,
+    statement_command,
 )
 from gateway.commands.commands import (
     EXIT_FAILED,
@@ -159,6 +160,7 @@ def parser() -> argparse.ArgumentParser:
     focus_commands.add_to(commands)
     reconcile_command.add_to(commands)
     report_command.add_to(commands)
+    statement_command.add_to(commands)
     return top
 
 

@@ -307,6 +307,10 @@ _FINANCE: Json = {
         "finance_report", "Show a tenant's month", "Beside the one before, with the effects of usage and of price.",
         _MONTH, _parameter("tenant", "Whose."),
     ),
+    "/finance/v1/statements/{tenant}": _look(
+        "finance_statement", "Download a tenant's statement", "A month as one HTML file, to be printed and handed on.",
+        _parameter("tenant", "Whose.", "path"), _MONTH, files=("text/html",),
+    ),
 }  # fmt: skip
 
 

@@ -37,12 +37,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file was. period: "<from>/<to>"; rows: of the file; sha256: of its bytes, hex."""
+    """What a file was. period: "<from>/<to>"; rows: of the file; sha256: of its bytes, hex; tenant: whose alone."""
 
     what: Exported
     period: str
     rows: int
     sha256: str
+    tenant: str | None = None
 
 
 class Download(NamedTuple):

@@ -8,11 +8,11 @@ import msgspec
 
 from gateway.commands import closed_export
 from gateway.commands.closed_export import Asked
-from gateway.configuration import price_books
+from gateway.configuration import price_books, pricing_config
 from gateway.configuration.archives import objects_of
 from gateway.configuration.config import Config
 from gateway.duties.close_runs import place_of
-from gateway.faces import price_figures, report_figures
+from gateway.faces import price_figures, report_figures, statements
 from gateway.faces.answers import Answer, Download, Sent
 from gateway.faces.finance_questions import (
     Export,
@@ -23,6 +23,7 @@ from gateway.faces.finance_questions import (
     Question,
     Report,
     Rows,
+    Statement,
     Summary,
     Waterfall,
 )
@@ -39,6 +40,7 @@ from metering.export.exports import Format, Stream
 from metering.export.focus.table import moment
 from metering.export.row_cursor import TooManyRevisions
 from metering.export.selection import Selection
+from metering.export.statement import statement_page
 from metering.periods import instant_text, parse_instant
 from metering.units import NS_PER_HOUR
 
@@ -87,6 +89,8 @@ def answer(question: Question, config: Config) -> Answer | Download:
                 return _report(question, closes, config)
             case Export():
                 return _export(question, closes, config)
+            case Statement():
+                return _statement(question, closes, config)
     except _Refused as error:
         return error.answer
 
@@ -241,6 +245,24 @@ def _export(question: Export, closes: Closes, config: Config) -> Answer | Downlo
         stream,
         lambda: Sent(what=closed_export.WHAT[form], period=period, rows=stream.rows, sha256=stream.sha256),
     )
+
+
+def _statement(question: Statement, closes: Closes, config: Config) -> Download:
+    terms = pricing_config.terms(config.models, config.chargeback, config.exports)
+    try:
+        made = statements.make(
+            closes, tenant=question.tenant, month=question.month, terms=terms, now_ns=time.time_ns()
+        )
+    except ValueError as error:
+        raise _Refused(str(error), "month") from error
+    if made is None:
+        message = f"no closed hour of this month has a tenant {question.tenant!r}"
+        raise _Refused(message, "tenant", status=404)
+    sent = Sent(
+        what="statement", period=made.period, rows=made.rows, sha256=made.sha256, tenant=question.tenant
+    )
+    head = Answer(status=200, file_name=made.file_name, media_type=statement_page.MEDIA_TYPE)
+    return Download(head, [made.data], lambda: sent)
 
 
 def _period(period: Period, hours_max: int) -> range:

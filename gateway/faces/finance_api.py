@@ -44,7 +44,11 @@ class FinanceApi:
     def routes(self) -> list[Route]:
         """Of either port."""
         asks = {path: self._asking(question) for path, question in _QUESTIONS.items()}
-        asks |= {"/exports/{form}": self._download, "/exports/{form}/manifest": self._manifest}
+        asks |= {
+            "/exports/{form}": self._export,
+            "/exports/{form}/manifest": self._manifest,
+            "/statements/{tenant}": self._statement,
+        }
         return [self.face.route(PREFIX + path, {"GET": ask}) for path, ask in asks.items()]
 
     def _asking(self, question: Callable[[Query], Question]) -> Ask:
@@ -66,9 +70,17 @@ class FinanceApi:
             raise faces.fault(kind.what, error) from error
         return openai_api.listed(request, faces.checked(answer, errors.ArchiveUnreadable).content)
 
-    async def _download(self, request: Request, principal: Principal) -> Response:
+    async def _export(self, request: Request, principal: Principal) -> Response:
+        return await self._download(request, principal, _export(request, is_manifest=False))
+
+    async def _statement(self, request: Request, principal: Principal) -> Response:
+        tenant = request.path_params["tenant"]
+        asked = finance_questions.statement(tenant, request.query_params)
+        return await self._download(request, principal, asked)
+
+    async def _download(self, request: Request, principal: Principal, question: Question) -> Response:
         """Raises GatewayError."""
-        task = self._task(_export(request, is_manifest=False))
+        task = self._task(question)
 
         async def tell(sent: Sent) -> None:
             told = events.exported(
@@ -78,6 +90,7 @@ class FinanceApi:
                 rows=sent.rows,
                 sha256=sent.sha256,
                 to=request.url.path,
+                tenant=sent.tenant,
             )
             await self.face.tell(told)
 

@@ -87,7 +87,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     tenant: str
 
 
-Question = Summary | Rows | Export | Hours | Months | Prices | Waterfall | Report
+class Statement(msgspec.Struct, frozen=True, kw_only=True, tag="statement"):
+    """A tenant's month as a page."""
+
+    month: str
+    tenant: str
+
+
+Question = Summary | Rows | Export | Hours | Months | Prices | Waterfall | Report | Statement
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +177,14 @@ def report(query: Query) -> Report:
     """Raises InvalidRequest."""
     queries.known(query, "month", "tenant")
     return Report(month=queries.needed(query, "month"), tenant=queries.needed(query, "tenant"))
+
+
+def statement(tenant: str, query: Query) -> Statement:
+    """tenant: as the path has it. Raises InvalidRequest."""
+    queries.known(query, "month")
+    return Statement(
+        month=queries.needed(query, "month"), tenant=queries.needed({"tenant": tenant}, "tenant")
+    )
 
 
 def _period(query: Query) -> Period:

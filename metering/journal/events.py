@@ -20,7 +20,7 @@ _MORE_CHARACTERS = 24
 """Room for the count of what did not fit."""
 
 Exported = Literal[
-    "csv", "lines", "pack", "focus-split", "focus-chargeback", "csv-allocated", "json", "parquet"
+    "csv", "lines", "pack", "focus-split", "focus-chargeback", "csv-allocated", "json", "parquet", "statement"
 ]
 """What leaves the gateway: `csv` are the ledger's estimates, from `focus-split` on closed hours."""
 

@@ -24,7 +24,7 @@ from metering.cost.charge_terms import Charged, ChargeTerms
 from metering.cost.close_manifest import MonthState
 from metering.cost.close_row import CloseRow, RowKind
 from metering.cost.closes import Closes
-from tests.support import closed, closed_fleet, gateway, mutants
+from tests.support import closed, closed_fleet, gateway, mutants, statements
 from tests.support.gateway import Gateway, eventually
 from tests.support.ports import free_port
 
@@ -46,6 +46,7 @@ PATHS = [
     "/finance/v1/report?month=2026-01&tenant=acme",
     f"/finance/v1/exports/csv?{PERIOD}",
     f"/finance/v1/exports/focus-split/manifest?{PERIOD}",
+    "/finance/v1/statements/acme?month=2026-01",
 ]
 SMALL_PIECE = 4096
 AT_NS = 1_769_990_400 * 10**9  # 2026-02-02
@@ -206,6 +207,24 @@ def test_a_file_is_that_of_the_command_and_the_journal_has_its_digest(
     assert manifest | {"created": ""} == beside | {"created": ""}
 
 
+def test_a_statement_says_what_the_sums_say_and_the_journal_has_its_digest(front: Gateway) -> None:
+    path = "/finance/v1/statements/acme"
+    answer = ask(front, f"{path}?month=2026-01")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert 'filename="statement-2026-01-acme.html"' in answer.headers["content-disposition"]
+    assert answer.headers["content-disposition"].startswith("attachment")
+    page = statements.Page(answer.content)
+    sums = ask(front, f"/finance/v1/summary?{PERIOD}&by=tenant").json()["data"]
+    (estimated,) = {
+        one["estimated_usd"] for one in sums if (one["tenant"], one["kind"]) == ("acme", "tenant")
+    }
+    assert page.table("Use by day").column("USD")[-1] == estimated
+    event = [one["data"] for one in told(front, "export") if one["data"]["to"] == path][-1]
+    assert event["sha256"] == hashlib.sha256(answer.content).hexdigest()
+    assert (event["what"], event["tenant"]) == ("statement", "acme")
+
+
 def test_each_look_is_in_the_journal_before_its_answer_leaves(front: Gateway) -> None:
     before = len(told(front, "finance_read"))
     for number, path in enumerate([*PATHS, "/finance/v1/rows?limit=0"], 1):
@@ -247,6 +266,10 @@ def test_nobody_else_sees_anything_and_who_tried_is_told(front: Gateway, path: s
         (f"exports/focus-split?{PERIOD}&focus_version=1.2", 400, "focus_version"),
         (f"exports/parquet?{PERIOD}", 404, None),
         (f"exports/xls?{PERIOD}", 404, None),
+        ("statements/nobody?month=2026-01", 404, "tenant"),
+        ("statements/acme?month=2026-13", 400, "month"),
+        ("statements/acme", 400, "month"),
+        ("statements/acme?month=2026-01&tz=UTC", 400, "tz"),
     ],
 )
 def test_what_makes_no_sense_is_told_why(front: Gateway, path: str, status: int, param: str | None) -> None:
