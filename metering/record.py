@@ -119,6 +119,24 @@ class PriceBasis(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None = None
 
 
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call's content is kept, encrypted (metering/capture/frame.py), or why it is not.
+
+    file, offset, bytes, sha256: of the frame: in which file, from where on, how long, its digest in hex. All are None
+    of one that was not kept. key: the id of the tenant's public key. prompt_bytes, answer_bytes: so many of each are
+    in it: less than there were, if it was cut. dropped: why nothing is kept; None: it is.
+    """
+
+    answer_bytes: int = 0
+    bytes: int | None = None
+    dropped: str | None = None
+    file: str | None = None
+    key: str
+    offset: int | None = None
+    prompt_bytes: int = 0
+    sha256: str | None = None
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """A journal that has ended: so many lines, with this root (base64, as in its end.note)."""
 
@@ -233,6 +251,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ns: received → first content, reasoning or tool delta (streams only).
     tpot_ns: (last − first token) ÷ (completion tokens − 1), rounded half up.
     slot_ns, slots: of the serving attempt: time in a slot; the backend's slots.
+    capture: of a tenant whose content is kept (from version 2 on); all other records are no longer for it.
     """
 
     adapter: str | None = None
@@ -243,6 +262,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     backend_ended_ns: int | None = None
     body_bytes: int
     call_id: str
+    capture: Capture | msgspec.UnsetType = msgspec.UNSET
     client_labels: dict[str, str] | None = None
     cost_pusd: int | None = None
     digests: dict[str, str] | None = None

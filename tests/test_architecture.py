@@ -106,6 +106,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.cost.allocation",
     "metering.cost.aws_prices",
     "metering.cost.bill",
+    "metering.capture.frame",
     "metering.cost.bill_cells",
     "metering.cost.bill_cur",
     "metering.cost.bill_focus",
@@ -200,7 +201,7 @@ IMPURE_IMPORTS = {
     "subprocess", "threading", "time", "uvicorn",
 }  # fmt: skip
 OWNERS = {  # an outside library, and the only modules that may know of it
-    "cryptography": {"metering.audit.checkpoint", "metering.audit.keys"},
+    "cryptography": {"metering.audit.checkpoint", "metering.audit.keys", "metering.capture.envelope"},
     "duckdb": {
         "metering.export.export_parquet",
         "metering.cost.bill_reader",

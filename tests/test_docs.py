@@ -48,6 +48,8 @@ def keys_of(type_: msgspec.inspect.Type, path: str) -> Iterator[str]:
         case msgspec.inspect.StructType(fields=fields):
             for field in fields:
                 yield from keys_of(field.type, f"{path}.{field.name}" if path else field.name)
+        case msgspec.inspect.UnionType(types=(msgspec.inspect.StructType() as one, *_)):
+            yield from keys_of(one, path)
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType() as item):
             yield from keys_of(item, f"{path}[]")
         case _:
@@ -75,7 +77,7 @@ PARTS = {
     type_.__name__: type_.__struct_fields__
     for type_ in (
         record.Instance, record.LeftOut, record.Plan, record.Params, record.AttemptRecord, record.PriceBasis,
-        record.Host, record.Usage, record.Entry,
+        record.Host, record.Usage, record.Entry, record.Capture,
     )
 }  # fmt: skip
 
@@ -89,7 +91,12 @@ def test_the_configuration_page_names_no_key_that_does_not_exist() -> None:
     named = {
         word for word in coded(page("config.md")) if re.fullmatch(r"[a-z_]+(\[\])?(\.[a-z_]+(\[\])?)+", word)
     }
-    known = set(KEYS) | {"weighbridge.yaml", "models[].rate_cards[]", "models[].work_units[]"}
+    known = set(KEYS) | {
+        "tenants[].capture",
+        "weighbridge.yaml",
+        "models[].rate_cards[]",
+        "models[].work_units[]",
+    }
     abbreviated = {key.partition(".")[2] for key in KEYS}
     assert sorted(named - known - abbreviated) == []
 

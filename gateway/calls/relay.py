@@ -27,6 +27,7 @@ from gateway.calls.queueing import Seats, Ticket
 from gateway.calls.routing import Target
 from metering.journal.recorder import Recorder
 from metering.journal.refusals import Refusal, Refusals
+from metering.journal.turns import Entry as Waiting
 from metering.journal.unwritten import Unwritable
 from metering.logs import log
 from metering.pages.families import Bound
@@ -96,6 +97,13 @@ class Limits(Protocol):
         """The call is over, whichever way."""
 
 
+class Recording(Protocol):
+    """A way into the journal."""
+
+    def append(self, entry: Waiting) -> None:
+        """As Recorder.append."""
+
+
 class Client(Protocol):
     """Where the answer of a call goes. One that is too slow calls the relay's `pause` and `resume`.
 
@@ -126,7 +134,7 @@ class Relay:
         self.call = call
         self.limits: Limits | None = None
         self._services = services
-        self._recorder = services.recorder
+        self._recorder: Recording = services.recorder
         self._request = request
         self._client = client
         self._ticket: Ticket | None = None  # once it had to wait for a seat
@@ -144,6 +152,10 @@ class Relay:
         self._services.open.add(self)
         begin = self.call.start if self.limits is None else self.call.ask
         self._act(begin(self._services.clock()))
+
+    def record_by(self, recorder: Recording) -> None:
+        """Have its lines go this way into the journal; before `start`."""
+        self._recorder = recorder
 
     def pause(self) -> None:
         """The client takes no more for now: the backend is not read, be it one that is still to be asked."""

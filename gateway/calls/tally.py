@@ -232,6 +232,7 @@ class Tally:
             None if backend_ended_ns is None else backend_ended_ns + offset_ns,  # backend_ended_ns
             facts.body_bytes,  # body_bytes
             facts.call_id,  # call_id
+            msgspec.UNSET,  # capture
             None,  # client_labels
             priced.cost_pusd if priced else 0,  # cost_pusd
             None,  # digests

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.commands import commands, key_commands
+from gateway.commands import commands, content_commands, key_commands
 from gateway.commands.commands import (
     EXIT_FAILED,
     EXIT_INCOMPLETE,
@@ -44,6 +44,7 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     add_place(command)
 
     key_commands.add_to(audit)
+    content_commands.add_to(audit)
 
     command = add(audit, "tail", tail)
     command.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
@@ -109,6 +110,7 @@ def add_to(top: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 
     command = add(audit, "forget", forget)
     command.add_argument("--tenant", metavar="T", required=True, help="whose key")
+    command.add_argument("--content", action="store_true", help="not the key, but all content that was kept")
     add_place(command)
 
 
@@ -274,10 +276,13 @@ def digest(args: argparse.Namespace) -> int:
 
 
 def forget(args: argparse.Namespace) -> int:
-    """Delete a tenant's key of digests: those in its records then say nothing to anybody, for ever."""
+    """Delete a tenant's key of digests: those in its records then say nothing to anybody, for ever. With --content,
+    delete what was kept of its calls."""
     from metering.journal import digests, event_journal, events
 
     where = commands.place(args)
+    if args.content:
+        return content_commands.erase(where, args.tenant)
     key = _tenant_key(where, args.tenant)
     told = events.forgotten(actor=event_journal.user(), tenant=args.tenant, key=key.id)
     commands.tell(where, "audit forget", told)

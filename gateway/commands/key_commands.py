@@ -1,4 +1,4 @@
-"""`weighbridge audit keys …`: which keys have signed the journals, and how one is replaced.
+"""`weighbridge audit keys …`: which keys have signed the journals, how one is replaced, and a pair for content.
 
 A change is told by a journal of its own before it takes effect; running workers take it up within a second, and tell
 of it in theirs.
@@ -6,11 +6,12 @@ of it in theirs.
 
 import argparse
 import datetime
+import pathlib
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from gateway.commands.commands import EXIT_OK, CommandError, add, add_place, place
+from gateway.commands.commands import EXIT_OK, CommandError, add, add_place, place, say
 from metering.periods import instant_text
 from metering.units import NS_PER_S
 
@@ -30,11 +31,30 @@ def add_to(audit: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
     add_place(add(keys, "rotate", rotate))
 
+    command = add(keys, "content", content)
+    command.add_argument(
+        "--out", metavar="FILE", type=pathlib.Path, required=True, help="the private key, PEM; not yet there"
+    )
+
     command = add(keys, "end", end)
     command.add_argument("key_id", metavar="KEY_ID", help="8 hex digits, as `audit keys list` shows it")
     command.add_argument("--stolen", action="store_true", required=True, help="why it ends")
     command.add_argument("--at", metavar="T", type=moment, required=True, help="since when: RFC 3339")
     add_place(command)
+
+
+def content(args: argparse.Namespace) -> int:
+    """Make a pair of keys for `tenants[].capture`: the private one into a file, the public one on stdout."""
+    from metering.capture.envelope import Opener
+
+    opener = Opener.new()
+    try:
+        opener.write_new(args.out)
+    except OSError as error:
+        raise CommandError(f"{args.out}: {error.strerror}") from error
+    sys.stdout.write(f"public_key: {opener.recipient.text}\nkey: {opener.recipient.id}\n")
+    say(f"whoever has {args.out} can read what is kept; without it nobody can: keep it away from the gateway")
+    return EXIT_OK
 
 
 def list_keys(args: argparse.Namespace) -> int:

@@ -19,6 +19,8 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
 WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=3_600)]
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}\Z"
 KeyHash = Annotated[str, msgspec.Meta(pattern=KEY_HASH_PATTERN)]
+PUBLIC_KEY_PATTERN = r"^x25519:[A-Za-z0-9+/]{43}=\Z"
+PublicKey = Annotated[str, msgspec.Meta(pattern=PUBLIC_KEY_PATTERN)]
 Scope = Literal["inference", "operator", "finance", "auditor"]
 LISTEN_DEFAULT = "127.0.0.1:8080"
 KIB = 1024
@@ -181,13 +183,25 @@ class Key(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     disabled: bool = False
 
 
+class Capture(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tenant's content is kept, encrypted to this key. bytes_max: of a prompt, and of an answer.
+
+    required: calls are refused while it can't be kept. retention_days: at most as long as the journal's.
+    """
+
+    public_key: PublicKey
+    required: bool = False
+    bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=16 * MIB)] = MIB
+    retention_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 30
+
+
 class Tenant(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is billed. projects: the first one is the project of its calls. tags: copied into each record.
 
     digests: records have keyed digests of prompt and answer. model_limits, project_limits: of its calls of one model,
     of one project, by name. hold: what a call reserves of a budget until its cost is known. store_policy: what becomes
     of limits while the store is away. lost: what a call costs whose end nobody saw. share, priority: its place in the
-    line when all servers are full.
+    line when all servers are full. capture: their content is kept; None: it never is.
     """
 
     name: Name
@@ -207,6 +221,7 @@ class Tenant(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lost: Literal["free", "estimated"] = "free"
     share: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
     priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    capture: Capture | None = None
 
 
 class Tier(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -76,6 +76,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_peers(config.audit.peers, report)
     check_networks("server.trusted_proxies", config.server.trusted_proxies, report)
     check_tenants(config.tenants, [model.name for model in config.models], report)
+    _check_captures(config, report)
     check_once(report, "backends", [backend.name for backend in config.backends], "name")
     for index, backend in enumerate(config.backends):
         _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
@@ -223,6 +224,13 @@ def _check_peers(peers: Sequence[Peer], report: Report) -> None:
             report(f"{path}.url", wrong)
         elif peer.ca_file is not None and not peer.url.startswith("https:"):
             report(f"{path}.ca_file", "goes with an https url only")
+
+
+def _check_captures(config: Config, report: Report) -> None:
+    for index, tenant in enumerate(config.tenants):
+        if tenant.capture is not None and tenant.capture.retention_days > config.retention_days:
+            message = f"must not be longer than that of the journal, which finds it: {config.retention_days}"
+            report(f"tenants[{index}].capture.retention_days", message)
 
 
 def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, report: Report) -> None:

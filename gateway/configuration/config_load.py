@@ -26,6 +26,7 @@ from gateway.configuration.config import (
     Redis,
     Scope,
     SharedCostEntry,
+    Tenant,
     host_and_port,
 )
 from gateway.configuration.config_shape import Shape, did_you_mean
@@ -331,6 +332,7 @@ def _checked(root: Node, mistakes: list[Mistake], env: Mapping[str, str], flags:
     config = shape.read(root, Config)
     config_check.check(config, catalog_of(config.instance_types), shape.report)
     _check_own_types(config.instance_types, shape)
+    _check_public_keys(config.tenants, shape)
     if kind := _network_file_system(config.state_dir):
         shape.report(
             "state_dir", f"is on {kind}: locks and fdatasync cannot be relied on there; use a local disk"
@@ -346,6 +348,18 @@ def _check_own_types(instance_types: Sequence[InstanceTypeEntry], shape: Shape) 
     for index, one in enumerate(instance_types):
         if one.name in table:
             shape.report(f"instance_types[{index}].name", f"{one.name} is in the shipped table already")
+
+
+def _check_public_keys(tenants: Sequence[Tenant], shape: Shape) -> None:
+    """Their form was checked; that content can be encrypted to them takes a try."""
+    for index, tenant in enumerate(tenants):
+        if tenant.capture is not None:
+            from metering.capture.envelope import ContentKeyError, Recipient
+
+            try:
+                Recipient.parse(tenant.capture.public_key)
+            except ContentKeyError as error:
+                shape.report(f"tenants[{index}].capture.public_key", str(error))
 
 
 def _lay_environment(root: Node, env: Mapping[str, str], mistakes: list[Mistake]) -> None:

@@ -22,6 +22,7 @@ from gateway.configuration import config as cfg
 from gateway.configuration.archives import archive_of
 from gateway.configuration.config import Config
 from gateway.duties.close_duty import CloseDuty
+from gateway.duties.content_duty import ContentDuty
 from gateway.duties.control_duty import ControlDuty
 from gateway.duties.duties import Clerk, Duty, Task
 from gateway.duties.keeping import Keeping
@@ -41,9 +42,13 @@ def duties(config: Config) -> list[Duty]:
     key = KeyDuty(config)
     control = ControlDuty(config)
     closing = CloseDuty(config)
-    verification = VerifyDuty(pathlib.Path(config.state_dir), archive=archive_of(config.journal))
+    archive = archive_of(config.journal)
+    verification = VerifyDuty(pathlib.Path(config.state_dir), archive=archive)
+    keeping = Keeping(config)
+    content = ContentDuty(config, None if archive is None else archive.objects, keeping.believed_ns)
     return [
-        *Keeping(config).duties(),
+        *keeping.duties(),
+        *content.duties(),
         Duty("key", lambda: [Task("", key.look)]),
         Duty("control", lambda: [Task("look", control.look_if_due)]),
         Duty("verify", lambda: [Task("journals", verification.verify_if_due)]),

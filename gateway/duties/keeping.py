@@ -62,6 +62,10 @@ class Keeping:
         self._archive = archive_of(config.journal)
         self._closes = Closes(objects_of(state_dir, config.journal))
 
+    def believed_ns(self) -> int:
+        """The time that deletions go by, in nanoseconds since 1970 (UTC)."""
+        return self._believed.look()
+
     def duties(self) -> list[Duty]:
         """All of it, in the order of a round."""
         found = [

@@ -44,6 +44,7 @@ from gateway.faces.finance_api import FinanceApi
 from gateway.faces.ops import Ops
 from gateway.processes import rounds
 from gateway.processes.books import PAGES, Books
+from gateway.processes.captures import Captures
 from gateway.processes.registrations import Registrations
 from gateway.processes.standing import Standing
 from metering.journal.digests import TenantKeys
@@ -138,6 +139,7 @@ async def _open(
     )
     limiter.use(tenant_terms(config.tenants))
     stack.push_async_callback(limiter.close)
+    captures = Captures(config, asyncio.get_running_loop(), lambda outcome: books.captured(outcome))
     books = Books(
         config,
         worker.index,
@@ -145,8 +147,10 @@ async def _open(
         behind=worker.behind,
         limiter=limiter,
         mirror_fd=worker.mirror_fd,
+        sync_before=captures.sync,
     )
     stack.push_async_callback(books.close)
+    stack.push_async_callback(captures.close)
     failed = asyncio.Event()
     await books.open(failed.set)
     await limiter.opened()
@@ -210,6 +214,7 @@ async def _open(
     door.api = _open_faces(config, services, targets, gauges, warnings, main, ops_app)
     if tenant_keys.wanted:
         door.api.new_relay = digested.maker(tenant_keys)
+    door.api.new_relay = captures.maker(door.api.new_relay)
     for one in doors:
         one.exceeded = books.exceeded
     await _probe_all(registry, stack)
@@ -227,6 +232,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, audit.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, finance.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
+        rounds.every(rounds.SLOW_SWEEP_S, captures.look),
         rounds.drain(worker.stopping, services, config.drain_s),
         rounds.keep_open(books, failed, opened, worker.dead, worker.ready),
         *(registry.watch(entry) for entry in entries),

@@ -75,16 +75,18 @@ class Books:
         behind: Callable[[], None],
         limiter: Limiter,
         mirror_fd: int | None = None,
+        sync_before: Callable[[], None] | None = None,
     ) -> None:
         """index: of the worker; behind: told when a ledger mark has fallen behind what the store had acknowledged.
 
         limiter: told what is in the ledger, and which writer's the lines are.
-        mirror_fd: where lines are copied to.
+        mirror_fd: where lines are copied to. sync_before: makes durable what lines speak of, before they are.
         """
         self._config = config
         self._index = index
         self._behind = behind
         self._limiter = limiter
+        self._sync_before = sync_before
         self._state_dir = pathlib.Path(config.state_dir)
         self._store = Store(redis_url)
         self._shown = Shown(self._unwritten) if config.journal.on_error == "continue" else None
@@ -151,6 +153,11 @@ class Books:
         if self._held is not None:
             self._held.page.exceeded(bound)
 
+    def captured(self, outcome: str) -> None:
+        """What has become of a call's content."""
+        if self._held is not None:
+            self._held.page.captured(outcome)
+
     def compare(self) -> None:
         """The store has lost records of somebody else."""
         if self._held is not None:
@@ -202,6 +209,7 @@ class Books:
                 writers=config.workers,
             )
             stack.callback(journal.close)
+            journal.sync_before = self._sync_before
             try:
                 page = await asyncio.to_thread(Page, self._state_dir / PAGES, writer, on_stuck=_page_stuck)
             except OSError:  # on a full disk it is tried again and again: each time a directory would be left

@@ -8,7 +8,7 @@ import msgspec
 
 from metering.audit.audit import Found
 from metering.cost.pricing import explain
-from metering.record import Admitted, AttemptRecord, CallRecord, Host, Instance, Outcome, PriceBasis
+from metering.record import Admitted, AttemptRecord, CallRecord, Capture, Host, Instance, Outcome, PriceBasis
 from metering.units import (
     MICRO_USD_PER_USD,
     NS_PER_MS,
@@ -57,6 +57,15 @@ def _ended(record: CallRecord, host: Host | None) -> Iterator[tuple[str, str]]:
         key = f"(key {record.digests.get('key', _UNKNOWN)})"
         yield "digests", f"prompt {record.digests.get('prompt', _UNKNOWN)}  {key}"
         yield "", f"answer {record.digests.get('answer', _UNKNOWN)}"
+    if isinstance(record.capture, Capture):
+        yield "content", _content(record.capture)
+
+
+def _content(capture: Capture) -> str:
+    if capture.dropped is not None:
+        return f"not kept: {capture.dropped}"
+    kept = f"prompt {capture.prompt_bytes} bytes, answer {capture.answer_bytes} bytes"
+    return f"{kept}, for the key {capture.key}  (audit content --call)"
 
 
 def _ask(line: CallRecord | Admitted) -> Iterator[tuple[str, str]]:

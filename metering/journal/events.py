@@ -24,6 +24,9 @@ Exported = Literal[
 ]
 """What leaves the gateway: `csv` are the ledger's estimates, from `focus-split` on closed hours."""
 
+CONTENT_DELETED = "content_deleted"
+"""The topic that explains why content which a record speaks of is not there (metering/capture/content.py)."""
+
 Face = Literal["audit", "finance", "admin"]
 """The faces of the gateway that are looked into with a scope of their own."""
 
@@ -183,6 +186,24 @@ def clock_set(*, by_ms: int) -> Happening:
 def forgotten(*, actor: str, tenant: str, key: str) -> Happening:
     """A tenant's key of digests was deleted. key: its id, as the records' `digests` have it."""
     return _happening("forget", actor, tenant=tenant, key=key)
+
+
+def content_deleted(
+    *, actor: str | None, where: str, tenant: str, reason: Literal["age", "erased"], until_ns: int, files: int
+) -> Happening:
+    """Kept content of a tenant is about to be deleted: of calls that ended before `until_ns` (wall clock).
+
+    where: `local` or `archive`; files: how many.
+    """
+    return _happening(
+        CONTENT_DELETED,
+        actor,
+        where=where,
+        tenant=tenant,
+        reason=reason,
+        until_ns=str(until_ns),
+        files=str(files),
+    )
 
 
 def reconciled(*, actor: str, month: str, bill: str, billed: str, allocated: str, hours: int) -> Happening:

@@ -68,6 +68,7 @@ class Journal:
         self.path = path
         self.writer = path.name
         self.ballast = Ballast(path, writers)
+        self.sync_before: Callable[[], None] | None = None  # what must be durable before the lines are
         self.bytes = 0  # of all segments, as they were written
         self.dead = False
         self._lock_fd = lock_fd
@@ -189,9 +190,11 @@ class Journal:
         assert not self.dead
         rotated_fds, self._rotated_fds = self._rotated_fds, []
         new_segment, self._new_segment = self._new_segment, False
-        fd, path = self._fd, self.path
+        fd, path, sync_before = self._fd, self.path, self.sync_before
 
         def work() -> None:
+            if sync_before is not None:
+                sync_before()
             try:
                 for rotated_fd in rotated_fds:
                     _fdatasync(rotated_fd)

@@ -299,6 +299,12 @@ MIRROR_DROPPED = Family(
     labels=(),
     help="Lines of the journal that were not copied to stdout because its reader was slow, or gone.",
 )
+CAPTURES = Family(
+    name="weighbridge_captures_total",
+    kind=Kind.COUNT,
+    labels=("outcome",),
+    help="What has become of the content of calls whose tenants have it kept.",
+)
 JOURNAL_FULL = Family(
     name="weighbridge_journal_full",
     kind=Kind.GAUGE_SUM,
@@ -336,7 +342,7 @@ FAMILIES: Mapping[str, Family] = {
         *(CALLS, TOKENS, COST, UNPRICED, TTFT, TPOT, QUEUE_WAIT, OVERHEAD),
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
         *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
-        *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, JOURNAL_FULL, JOURNAL_SLOW, JOURNAL_CHECKPOINT),
+        *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, CAPTURES, JOURNAL_FULL, JOURNAL_SLOW, JOURNAL_CHECKPOINT),
         *(LIMITS_UNCHECKED, BUDGET_THRESHOLDS),
     )
 }
@@ -572,6 +578,7 @@ class Families:
         self._thresholds = Count(BUDGET_THRESHOLDS, self.cells)
         self._unwritten = Count(JOURNAL_UNWRITTEN, self.cells)
         self._not_mirrored = Count(MIRROR_DROPPED, self.cells)
+        self._captures = Count(CAPTURES, self.cells)
         self._bound: dict[tuple[str, str, str | None, Outcome, str], _Bound] = {}
 
     def exceeded(self, bound: Bound) -> None:
@@ -585,6 +592,10 @@ class Families:
     def not_mirrored(self, lines: int) -> None:
         """So many lines were not copied."""
         self._not_mirrored.add_many(lines)
+
+    def captured(self, outcome: str) -> None:
+        """The content of a call was kept, cut, or dropped for this reason."""
+        self._captures.add(outcome)
 
     def observe(self, line: Line) -> None:
         """Count one line: `call`, `refused`, and of events those of budgets; the others do not bear on metrics."""

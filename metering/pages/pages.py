@@ -93,6 +93,7 @@ class Page:
         self.gauges = Gauges(self._cells)
         self.exceeded = self._families.exceeded
         self.unwritten = self._families.unwritten
+        self.captured = self._families.captured
         self.not_mirrored = self._families.not_mirrored
         self._dir = pages_dir
         self._writer = writer

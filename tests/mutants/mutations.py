@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import pathlib
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -299,6 +300,41 @@ def digest_without_the_end() -> None:
     Call.tail = b""
 
 
+def content_in_clear() -> None:
+    """What is kept of a call is not encrypted."""
+    from metering.capture import frame
+    from metering.capture.envelope import Recipient
+
+    def seal(_recipient: Recipient, header: frame.Header, prompt: bytes, answer: bytes) -> bytes:
+        return frame.front(header) + bytes(frame.BOX_EXTRA_BYTES) + prompt + answer
+
+    Recipient.seal = seal
+
+
+def content_after_the_record() -> None:
+    """A record says that content is kept before it is in the file."""
+    from metering.capture import keeper
+
+    append = keeper._File.append
+    promised: dict[keeper._File, int] = {}
+
+    def append_later(file: keeper._File, data: bytes) -> int:
+        at = promised.get(file, 0)
+        promised[file] = at + len(data)
+        threading.Timer(30 * LATE_S, append, (file, data)).start()
+        return at
+
+    keeper._File.append = append_later
+
+
+def content_disk_full() -> None:
+    """No break of ours: the disk has no room for content for as long as there is a file at KILL_TEST_BROKEN."""
+    from metering.capture.keeper import Keeper
+
+    is_full, broken = Keeper._is_full, pathlib.Path(os.environ["KILL_TEST_BROKEN"])
+    Keeper._is_full = lambda one: broken.exists() or is_full(one)
+
+
 def look_not_told() -> None:
     """What is read of a face is told after its answer has left, or not at all."""
     from gateway.faces.faces import Face
@@ -424,6 +460,9 @@ MUTATIONS = {
         fault_with_a_secret,
         digest_unkeyed,
         digest_without_the_end,
+        content_in_clear,
+        content_after_the_record,
+        content_disk_full,
         look_not_told,
         scope_not_checked,
         refusals_forgotten,

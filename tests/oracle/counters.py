@@ -10,7 +10,11 @@ from tests.oracle.journal import Line, Writer
 NS_PER_S = 1_000_000_000
 PUSD_PER_USD = 1_000_000_000_000
 
-NOT_OF_LINES = {"weighbridge_bound_exceeded_total", "weighbridge_journal_unwritten_total"}
+NOT_OF_LINES = {
+    "weighbridge_bound_exceeded_total",
+    "weighbridge_captures_total",
+    "weighbridge_journal_unwritten_total",
+}
 """They count what has no line in the journal."""
 
 Labels = dict[str, str]

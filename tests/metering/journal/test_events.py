@@ -48,6 +48,9 @@ EACH = {
         tenant="acme", scope="k:0123456789ab", window="202611", budget="10", hard=True, percent=80, spent="8.1"
     ),
     "forget": events.forgotten(actor="cli:ann", tenant="acme", key="01234567"),
+    "content_deleted": events.content_deleted(
+        actor=None, where="local", tenant="acme", reason="age", until_ns=1, files=2
+    ),
 }  # fmt: skip
 """One of each topic, with all its names."""
 

@@ -80,4 +80,4 @@ def test_with_continue_each_line_is_counted_and_shown_whole(caplog: pytest.LogCa
     ]
     whole = journals.call("c")(0, chain.ZEROS)
     assert isinstance(whole, CallRecord)
-    assert shown[0].keys() == set(whole.__struct_fields__)
+    assert shown[0].keys() == set(whole.__struct_fields__) - {"capture"}  # which only few records have
