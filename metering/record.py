@@ -344,6 +344,20 @@ class Billed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     v: int
 
 
+class MeteredAttempt(msgspec.Struct, frozen=True, gc=False):
+    """What an `AttemptRecord` says of tokens."""
+
+    backend: str
+    usage: BilledUsage = BilledUsage()
+
+
+class Metered(Billed, frozen=True, kw_only=True, gc=False):
+    """What all counts of a line together need of it: of a `Refused` the count, of a `CallRecord` its attempts too."""
+
+    attempts: tuple[MeteredAttempt, ...] = ()
+    count: int = 1
+
+
 def in_order(kind: type[T]) -> Callable[..., T]:
     """A maker of structs of this kind that takes all their fields, without names, in their order.
 

@@ -15,12 +15,14 @@ The journal ends before the first byte that does not: what follows is the torn t
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from metering import record
 from metering.record import RECORD_BYTES_MAX
+
+Part = TypeVar("Part", bound=record.Billed)
 
 ZEROS = "0" * 64
 """`prev` of a journal's first line."""
@@ -92,6 +94,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 _encode, _sha256 = _ENCODER.encode, hashlib.sha256
 _LINK = msgspec.json.Decoder(Link)
 _BILLED = msgspec.json.Decoder(record.Billed)
+_METERED = msgspec.json.Decoder(record.Metered)
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(type_) for kind, type_ in record.KINDS.items()
 }
@@ -192,15 +195,32 @@ def read_billed(line: bytes) -> tuple[Any, Any]:
     Of fields that the ledger has no use for it is not seen whether they are what they should be: a writer's
     lines are, and where a writer has died, the salvage says where its good ones end. Raises NotALine.
     """
+    found = _read_part(_BILLED, line)
+    return found, found if found.kind == "call" and _is_call(found) else None
+
+
+def read_metered(line: bytes) -> tuple[Any, Any]:
+    """The same, for who counts: `Metered` of a call and of a refusal, None of other kinds. Raises NotALine."""
+    found = _read_part(_METERED, line)
+    if found.kind == "refused":
+        return found, found if found.v <= record.VERSIONS["refused"] else None
+    return found, found if found.kind == "call" and _is_call(found) else None
+
+
+def _read_part(decoder: msgspec.json.Decoder[Part], line: bytes) -> Part:
     try:
-        found = _BILLED.decode(line)
+        return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotALine(str(error)) from error
-    if found.kind != "call" or found.v > record.VERSIONS["call"]:
-        return found, None
+
+
+def _is_call(found: record.Billed) -> bool:
+    """False: of a version that is not known. Raises NotALine: it lacks what every call has."""
+    if found.v > record.VERSIONS["call"]:
+        return False
     if found.tenant is None or found.model is None or found.finished_ns is None:
         raise NotALine("a call of nobody, of no model, or without an end")
-    return found, found
+    return True
 
 
 def scan(segment: bytes, seq: int = 0, prev: str = ZEROS, read: Read = _read) -> Scan:

@@ -6,7 +6,7 @@ from typing import Protocol
 from metering.journal import chain
 from metering.journal.chain import Chained, Place, Segment
 from metering.journal.replay import NOTHING, Trimmed
-from metering.record import Billed, Line
+from metering.record import Billed, Line, Metered
 
 
 class Readable(Protocol):
@@ -58,6 +58,16 @@ class Readable(Protocol):
         for chained in follow:
             if isinstance(chained.line, Billed):
                 yield chained.line, chained.seq, chained.leaf
+
+    def metered(self, after_seq: int = 0) -> Iterator[tuple[Metered | None, int, str]]:
+        """All lines above `after_seq` as who counts them needs them, each with its seq and leaf; None: nothing counts.
+
+        Else as `records`.
+        """
+        for one in chain.follow(
+            self.segments(), self.salvaged(), after_seq, self.begin(), chain.read_metered
+        ):
+            yield one.line, one.seq, one.leaf  # type: ignore[misc]
 
     def chained(self, after_seq: int = 0) -> Iterator[Chained]:
         """As `records`, with each line's bytes, and lines of unknown kinds too."""

@@ -85,9 +85,11 @@ class Blocks:
     was in the last reading; or all of it could be unpacked, and is not what it was by the frame's checksum.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, offset: int = 0) -> None:
+        """offset: so many bytes at the start are left out."""
         self.damaged = False
         self._path = path
+        self._offset = offset
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises OSError; FileNotFoundError if neither form is there."""
@@ -102,24 +104,31 @@ class Blocks:
             yield from self._unpacked(sealed_path(self._path))
             return
         with file:
+            file.seek(self._offset)
             while block := file.read(_BLOCK_BYTES):
                 yield block
 
     def _unpacked(self, path: pathlib.Path) -> Iterator[bytes]:
         with open(path, "rb") as file:
-            self.damaged = yield from unpacked(file)
+            self.damaged = yield from unpacked(file, self._offset)
 
 
-def unpacked(file: BinaryIO) -> Generator[bytes, None, bool]:
-    """Blocks of what a zstd file holds, up to its end or to where it is damaged; returns whether it is."""
+def unpacked(file: BinaryIO, offset: int = 0) -> Generator[bytes, None, bool]:
+    """Blocks of what a zstd file holds, up to its end or to where it is damaged; returns whether it is.
+
+    offset: so many bytes at the start are left out.
+    """
     reader = zstandard.ZstdDecompressor().stream_reader(file, read_size=_BLOCK_BYTES)
     while True:
         try:
-            block = reader.read(_BLOCK_BYTES)
+            block = reader.read(min(offset, _BLOCK_BYTES) or _BLOCK_BYTES)
         except zstandard.ZstdError:
             return True
         if not block:
             return False
+        if offset:
+            offset -= len(block)
+            continue
         yield block
 
 

@@ -19,7 +19,7 @@ from metering.ledger import ledger
 from metering.ledger.ledger import UNITS, Account, Amounts, Held
 from metering.pages import families
 from metering.pages.families import Totals
-from metering.record import CallRecord, Line, Refused
+from metering.record import CallRecord, Line, Metered, Refused
 
 JOURNAL_LEDGER = "journal-ledger"
 JOURNAL_METRICS = "journal-metrics"
@@ -74,7 +74,8 @@ def sizes(differences: Iterable[Difference]) -> dict[tuple[str, str], int]:
 class Ledgered:
     """One writer's records by tenant and account, each tenant's as far as its mark in the ledger.
 
-    upto, sums: of each tenant, the seq that was got to, and what there is up to it.
+    upto, sums: of each tenant, the seq that was got to, and what there is up to it. read: all lines up to this seq
+    have been offered; passed: of a tenant, the first record that was beyond its mark then.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class Ledgered:
     ) -> None:
         self.upto = upto or {}
         self.sums = sums or {}
+        self.read = 0
+        self.passed: dict[str, int] = {}
 
     def after(self, cuts: Mapping[str, int]) -> int | None:
         """The seq above which lines are to be read to get to these cuts (tenant → seq); None: it is there.
@@ -91,18 +94,29 @@ class Ledgered:
         for tenant, cut in cuts.items():
             if self.upto.get(tenant, 0) > cut:
                 del self.upto[tenant], self.sums[tenant]
-        behind = [at for tenant, cut in cuts.items() if (at := self.upto.get(tenant, 0)) < cut]
-        return min(behind, default=None)
+                self.passed[tenant] = 1
+        behind = (tenant for tenant, cut in cuts.items() if self.upto.get(tenant, 0) < cut)
+        return min(map(self._next_after, behind), default=None)
 
-    def add(self, record: CallRecord, seq: int, leaf: str, cuts: Mapping[str, int]) -> None:
+    def _next_after(self, tenant: str) -> int:
+        """The seq above which its next record is: what was read since its last one had none, or has one passed over."""
+        passed = self.passed.get(tenant)
+        return max(self.upto.get(tenant, 0), self.read if passed is None else passed - 1)
+
+    def add(self, record: CallRecord | Metered, seq: int, leaf: str, cuts: Mapping[str, int]) -> None:
         """Take in a record, of lines that are read in order from above `after`; what is there is passed over."""
         tenant = record.tenant
-        if not self.upto.get(tenant, 0) < seq <= cuts.get(tenant, 0):
+        assert tenant is not None
+        if seq <= self.upto.get(tenant, 0):
+            return
+        if seq > cuts.get(tenant, 0):
+            self.passed.setdefault(tenant, seq)
             return
         posting = ledger.posting(record, seq, leaf)
         held = self.sums.setdefault(tenant, {}).setdefault(posting.account, [0] * len(UNITS))
         ledger.add(held, posting.amounts)
         self.upto[tenant] = seq
+        self.passed.pop(tenant, None)
 
 
 class Counted(msgspec.Struct):
@@ -117,17 +131,18 @@ class Counted(msgspec.Struct):
     lasts: dict[str, int] = {}
     backends: dict[str, int] = {}
 
-    def add(self, line: Line | None, seq: int, leaf: str) -> None:
-        """Take in the next line."""
+    def add(self, line: Line | Metered | None, seq: int, leaf: str) -> None:
+        """Take in the next line; None: one of another kind."""
         assert seq > self.seq
         self.seq = seq
-        if isinstance(line, CallRecord):
+        if isinstance(line, CallRecord | Metered) and line.kind == "call":
+            assert line.tenant is not None
             ledger.add(self._held(line.tenant), ledger.posting(line, seq, leaf).amounts)
             self.lasts[line.tenant] = seq
             for attempt in line.attempts:
                 tokens = (attempt.usage.prompt_tokens or 0) + (attempt.usage.completion_tokens or 0)
                 self.backends[attempt.backend] = self.backends.get(attempt.backend, 0) + tokens
-        elif isinstance(line, Refused):
+        elif isinstance(line, Refused | Metered) and line.kind == "refused":
             self._held(line.tenant or families.UNKNOWN)[0] += line.count
 
     def _held(self, tenant: str) -> Amounts:

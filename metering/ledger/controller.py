@@ -17,6 +17,7 @@ from metering.archive.archive import Archive
 from metering.export import export
 from metering.export.export import Row
 from metering.journal.journal import Directory, directories
+from metering.journal.revisits import Revisits
 from metering.ledger import control, epochs, ledger
 from metering.ledger.control import Counted, Difference, Ledgered
 from metering.ledger.control_kept import ControlKept, Past
@@ -25,7 +26,7 @@ from metering.ledger.store import Store
 from metering.pages import families, gone, pages
 from metering.pages.families import Totals
 from metering.pages.pages import PageError
-from metering.record import CallRecord, Line
+from metering.record import Metered
 from metering.units import PICO_USD_PER_USD
 
 _LOOKS_MAX = 100
@@ -49,6 +50,7 @@ class _Journal:
         self.ledgered = Ledgered()
         self.counted = Counted()
         self.kept = False
+        self.revisits = Revisits()  # while it is written
         self.end: int | None = None  # its last seq, once nothing can be added
 
 
@@ -131,13 +133,8 @@ class Controller:
         starts = [] if after_ledgered is None else [after_ledgered]
         if journal.counted.seq < page_cut:
             starts.append(journal.counted.seq)
-        for line, seq, leaf in self._records(directory, min(starts)) if starts else ():
-            if seq > max(page_cut, last):
-                break
-            if journal.counted.seq < seq <= page_cut:
-                journal.counted.add(line, seq, leaf)
-            if isinstance(line, CallRecord):
-                journal.ledgered.add(line, seq, leaf, cuts)
+        if starts:
+            self._read_on(directory, journal, min(starts), max(page_cut, last), cuts, page_cut)
         # Lines of kinds that are not known here count for nothing, and are not read again for it.
         journal.counted.seq = max(journal.counted.seq, page_cut)
         whole = journal.end == page_cut and journal.ledgered.upto == journal.counted.lasts
@@ -145,10 +142,34 @@ class Controller:
             self._kept.put(writer, journal.counted, journal.ledgered)
             journal.kept = True
 
-    def _records(self, directory: Directory, after_seq: int) -> Iterator[tuple[Line, int, str]]:
+    def _read_on(
+        self,
+        directory: Directory,
+        journal: _Journal,
+        after_seq: int,
+        upto_seq: int,
+        cuts: Mapping[str, int],
+        page_cut: int,
+    ) -> None:
+        counted, ledgered = journal.counted, journal.ledgered
+        for line, seq, leaf in self._metered(directory, journal, after_seq):
+            if seq > upto_seq:
+                break
+            if counted.seq < seq <= page_cut:
+                counted.add(line, seq, leaf)
+            if line is not None and line.kind == "call":
+                ledgered.add(line, seq, leaf, cuts)
+        if after_seq <= ledgered.read:
+            ledgered.read = max(ledgered.read, upto_seq)
+
+    def _metered(
+        self, directory: Directory, journal: _Journal, after_seq: int
+    ) -> Iterator[tuple[Metered | None, int, str]]:
         if self._archive is not None and after_seq < directory.starts_after:
-            return self._archive.whole(directory).records(after_seq)
-        return directory.records(after_seq)
+            return self._archive.whole(directory).metered(after_seq)
+        if journal.end is None:
+            return journal.revisits.metered(directory, after_seq)
+        return directory.metered(after_seq)
 
     # What was read of complete directories
 

@@ -255,6 +255,25 @@ def test_what_is_read_for_the_ledger_moves_what_the_record_moves(rng: random.Ran
         assert billed is None
 
 
+@given(st.randoms(use_true_random=False))
+def test_what_is_read_to_be_counted_is_what_the_line_says(rng: random.Random) -> None:
+    line = random_line(rng)
+    link, metered = chain.read_metered(chain.encode(line)[:-1])
+    assert (link.seq, link.prev, link.at_ns) == (line.seq, line.prev, line.at_ns)
+    if isinstance(line, record.CallRecord):
+        assert ledger.posting(metered, 7, "a" * 64) == ledger.posting(line, 7, "a" * 64)
+        tokens = [
+            (one.backend, one.usage.prompt_tokens, one.usage.completion_tokens) for one in line.attempts
+        ]
+        assert tokens == [
+            (one.backend, one.usage.prompt_tokens, one.usage.completion_tokens) for one in metered.attempts
+        ]
+    elif isinstance(line, record.Refused):
+        assert (metered.tenant, metered.count) == (line.tenant, line.count)
+    else:
+        assert metered is None
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -266,10 +285,13 @@ def test_what_is_read_for_the_ledger_moves_what_the_record_moves(rng: random.Ran
     ],
 )
 def test_what_is_no_line_for_the_ledger(line: bytes) -> None:
-    with pytest.raises(chain.NotALine):
-        chain.read_billed(line)
+    for read in (chain.read_billed, chain.read_metered):
+        with pytest.raises(chain.NotALine):
+            read(line)
 
 
 def test_a_call_of_a_later_version_is_not_known_to_the_ledger_either() -> None:
     line = b'{"at_ns":1,"kind":"call","prev":"0","seq":1,"v":99}'
     assert chain.read_billed(line)[1] is None
+    assert chain.read_metered(line)[1] is None
+    assert chain.read_metered(line.replace(b"call", b"refused"))[1] is None

@@ -291,6 +291,23 @@ def test_a_mark_that_fell_back_is_begun_again() -> None:
     assert tenant not in one.sums
 
 
+def test_a_tenant_that_was_quiet_is_read_from_where_all_was_read() -> None:
+    """Not from its last record, which may be an hour ago; but from the first that was beyond its mark, if one was."""
+    records = [
+        line for line in made([journals.call(f"w-{n}") for n in range(4)]) if isinstance(line, CallRecord)
+    ]
+    tenant, seqs = records[0].tenant, [record.seq for record in records]
+    one = Ledgered()
+    for record in records[:3]:
+        one.add(record, record.seq, "0" * 64, {tenant: seqs[0]})
+    one.read = seqs[2]
+    assert one.after({tenant: seqs[2]}) == seqs[1] - 1
+    for record in records[1:3]:
+        one.add(record, record.seq, "0" * 64, {tenant: seqs[2]})
+    one.read = seqs[2] + 1_000
+    assert one.after({tenant: seqs[2] + 1_001}) == seqs[2] + 1_000
+
+
 def test_an_export_that_loses_a_picodollar_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: a formatter that rounds."""
     account = Account(FIRST_HOUR, "web", "llama", "inf2")
