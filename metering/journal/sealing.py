@@ -8,11 +8,8 @@ there the plain one counts (metering/journal/segments.py). `zstd -dc` gives the 
 One process at a time seals in a state directory.
 """
 
-import hashlib
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
 
 import zstandard
 
@@ -22,7 +19,8 @@ from metering.journal.journal import Directory
 from metering.journal.segments import Blocks, is_sealed, sealed_path
 from metering.units import NS_PER_S
 
-LEVEL = 3
+LEVEL = 1
+"""Of these lines it makes less than level 3, by a seventh, in half the time."""
 QUIET_NS = 60 * NS_PER_S
 """How long nobody has written to a segment that is sealed: who follows or folds it then has read it as it was."""
 
@@ -53,12 +51,11 @@ def seal(path: pathlib.Path) -> pathlib.Path:
     """
     assert not is_sealed(path), path
     sealed = sealed_path(path)
-    digest = _digest(Blocks(path))
-    if not (sealed.exists() and _digest(Blocks(sealed)) == digest):  # a crash came before the plain one's end
+    if not (sealed.exists() and _holds(sealed, path)):  # else a crash came before the plain one's end
         hidden = sealed.with_name(f".{sealed.name}")
         try:
             _pack(path, hidden)
-            if _digest(_read_back(hidden)) != digest:
+            if not _holds(hidden, path):
                 raise SealError(f"{path} was packed, and did not read back as it was")
             hidden.rename(sealed)
         except BaseException:
@@ -79,14 +76,9 @@ def _pack(path: pathlib.Path, packed: pathlib.Path) -> None:
         os.fsync(out.fileno())
 
 
-def _read_back(packed: pathlib.Path) -> Iterator[bytes]:
-    file: BinaryIO
-    with open(packed, "rb") as file:
-        yield from segments.unpacked(file)
-
-
-def _digest(blocks: Iterable[bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for block in blocks:
-        digest.update(block)
-    return digest.digest()
+def _holds(packed: pathlib.Path, path: pathlib.Path) -> bool:
+    """Does a sealed file read back as the plain one?"""
+    blocks = Blocks(packed)
+    with open(path, "rb") as file:
+        same = all(file.read(len(block)) == block for block in blocks)
+        return same and not blocks.damaged and not file.read(1)
