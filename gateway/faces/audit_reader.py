@@ -5,7 +5,7 @@ import sys
 import msgspec
 
 from gateway.configuration.config import Config
-from gateway.faces import audit_answers, reader, reader_process
+from gateway.faces import reader
 from gateway.faces.answers import Answer
 from gateway.faces.audit_questions import Question, Task
 from gateway.faces.reader import Reader
@@ -20,6 +20,8 @@ async def read(question: Question, config: Config) -> Answer:
 
 def main() -> int:
     """Entry of `python -m gateway.faces.audit_reader SECONDS`."""
+    # Here, since a worker asks by this module and needs none of what answers: that is 4 MiB.
+    from gateway.faces import audit_answers, reader_process
 
     def answer(data: bytes) -> Answer:
         task = msgspec.json.decode(data, type=Task)
