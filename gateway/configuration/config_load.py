@@ -30,7 +30,7 @@ from gateway.configuration.config import (
     host_and_port,
 )
 from gateway.configuration.config_shape import Shape, did_you_mean
-from gateway.configuration.config_tree import ConfigErrors, Mistake, Node, grown, lay, read_yaml
+from gateway.configuration.config_tree import ConfigErrors, Mistake, Node, grown, lay
 from gateway.configuration.pricing_config import Tables
 from metering.archive.objects import ArchiveError, LocalObjects
 from metering.cost.price_book import InstancePrice
@@ -322,7 +322,9 @@ def _read_file(path: pathlib.Path) -> tuple[Node, list[Mistake]]:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigErrors([Mistake(str(path), 0, "", f"cannot be read: {_reason(error)}")]) from error
-    return read_yaml(data, str(path))
+    from gateway.configuration import config_yaml  # here: a worker imports this module and reads no file
+
+    return config_yaml.read_yaml(data, str(path))
 
 
 def _checked(root: Node, mistakes: list[Mistake], env: Mapping[str, str], flags: Flags) -> Config:
