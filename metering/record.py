@@ -327,13 +327,15 @@ class BilledUsage(msgspec.Struct, frozen=True, gc=False):
 class Billed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the ledger needs of a line: its link, and of a `CallRecord` what it moves. Read, never written.
 
-    tenant, model, finished_ns: None of lines of other kinds.
+    tenant, model, finished_ns, admitted_ns, key_id: None of lines of other kinds.
     """
 
+    admitted_ns: int | None = None
     at_ns: int
     cost_pusd: int | None = None
     finished_ns: int | None = None
     instance_family: str | None = None
+    key_id: str | None = None
     kind: str
     model: str | None = None
     prev: str

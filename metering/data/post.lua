@@ -4,6 +4,7 @@
 -- KEYS[2]   wb:1:{T}:meta         hash: floor -> yyyymmddhh; hours below it are closed
 -- KEYS[3..] wb:1:{T}:h:<hour>     hash: field -> integer
 --           wb:1:{T}:w:<hour>     hash: writer|unit -> integer, behind the former
+--           wb:1:{T}:b:<window>   hash: scope -> integer, behind all of these; a window is a month, a day or an hour
 -- ARGV      writer, prev, last, then for each posting: index into KEYS, field, amount
 -- returns   {POSTED} | {DONE, mark} | {GAP, mark} | {TYPE, key} | {FORM, writer, floor or field} | {RANGE, field}
 --
@@ -72,9 +73,10 @@ local floor = redis.call('HGET', KEYS[2], 'floor') or '0000000000'
 if not string.match(floor, FLOOR) then
   return {'FORM', 'floor'}
 end
-local open = {}                     -- which of KEYS are hours that are not below the floor
+local open = {}                     -- which of KEYS are hours, or windows, that are not wholly below the floor
 for i = 3, #KEYS do
-  open[i] = tonumber(string.sub(KEYS[i], -#floor)) >= tonumber(floor)
+  local digits = string.match(KEYS[i], '%d+$')
+  open[i] = tonumber(digits) >= tonumber(string.sub(floor, 1, #digits))
 end
 
 local highs, lows = {}, {}          -- |value| + the |amounts| so far, by key and field

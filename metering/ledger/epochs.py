@@ -75,15 +75,28 @@ def answered(epoch: str, writers: Mapping[str, Writer]) -> frozenset[str]:
 def below(writers: Mapping[str, Writer], floor: str) -> list[str]:
     """Writers whose marks can go, for all that they may have a posting in is below the floor.
 
-    Those that are closed and folded, by their last hour; those that were given up, by the hour when that was said.
+    Those that are closed and folded, by their last hour; those that were given up, by the hour when that was said. What
+    was spent in a month is kept until all of it is below: so are the marks that keep it from being folded twice.
     """
     return sorted(name for name, one in writers.items() if _is_below(one, floor))
 
 
 def _is_below(one: Writer, floor: str) -> bool:
     if one.state == "gone":
-        return 0 < one.seen_ns <= _FOREVER_NS and hour_text(one.seen_ns // NS_PER_HOUR) < floor
-    return one.state == "closed" and not one.behind and one.epoch != NO_EPOCH and one.hour < floor
+        return 0 < one.seen_ns <= _FOREVER_NS and _month(hour_text(one.seen_ns // NS_PER_HOUR)) < _month(
+            floor
+        )
+    return (
+        one.state == "closed"
+        and not one.behind
+        and one.epoch != NO_EPOCH
+        and _month(one.hour) < _month(floor)
+    )
+
+
+def _month(hour: str) -> str:
+    """Of an hour, `yyyymmddhh`."""
+    return hour[:6]
 
 
 def undated(writers: Mapping[str, Writer], now_ns: int) -> dict[str, Writer]:

@@ -19,10 +19,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from metering.limits.terms import TENANT, windows
 from metering.record import Billed, CallRecord
 from metering.units import NS_PER_HOUR
 
 UNITS = ("calls", "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "cost_pusd", "unpriced_calls")
+_COST = UNITS.index("cost_pusd")
 RANGE_MAX = 4 * 10**18
 """|value| + Σ|amounts of a batch| of a field is at most this; well inside the store's 64 bits."""
 FAMILY_UNKNOWN = "unknown"
@@ -70,17 +72,22 @@ class Account(NamedTuple):
 
 
 class Posting(NamedTuple):
-    """What one record moves. amounts: one for each of UNITS; 0 where the record knows none."""
+    """What one record moves. amounts: one for each of UNITS; 0 where the record knows none.
+
+    spender: hours since 1970 (UTC) of its admission, and its key: whose budgets it is spent of.
+    """
 
     mark: Mark
     account: Account
     amounts: tuple[int, ...]
+    spender: tuple[int, str]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive records of one (tenant, writer), summed. prev = last and no sums: the probe.
 
     sums: (hour as `yyyymmddhh`, field as `project|model|family|unit`) → amount.
+    spent: (window as `yyyymm`, `yyyymmdd` or `yyyymmddhh`, scope) → picodollars (metering/limits/terms.py).
     """
 
     tenant: str
@@ -88,6 +95,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     prev: Mark
     last: Mark
     sums: dict[tuple[str, str], int]
+    spent: dict[tuple[str, str], int] = {}
 
     def __post_init__(self) -> None:
         assert self.prev.seq < self.last.seq or (self.prev == self.last and not self.sums)
@@ -135,6 +143,7 @@ def posting(record: CallRecord | Billed, seq: int, leaf: str) -> Posting:
     usage = record.usage
     cost = record.cost_pusd
     assert record.finished_ns is not None
+    assert record.admitted_ns is not None
     assert record.model is not None
     account = (
         record.finished_ns // NS_PER_HOUR,
@@ -153,13 +162,14 @@ def posting(record: CallRecord | Billed, seq: int, leaf: str) -> Posting:
     # A named tuple's own `__new__` is a function of Python, which three times a call costs as much as all else here.
     made = tuple.__new__
     mark = made(Mark, (seq, leaf[:LEAF_DIGITS]))
-    return made(Posting, (mark, made(Account, account), amounts))
+    spender = (record.admitted_ns // NS_PER_HOUR, record.key_id)
+    return made(Posting, (mark, made(Account, account), amounts, spender))
 
 
 def total(postings: Iterable[Posting]) -> dict[Account, list[int]]:
     """Amounts by account, each in the order of UNITS."""
     by_account: dict[Account, list[tuple[int, ...]]] = {}
-    for _, account, amounts in postings:
+    for _, account, amounts, _ in postings:
         held = by_account.get(account)
         if held is None:
             by_account[account] = [amounts]
@@ -184,6 +194,22 @@ def sums(postings: Iterable[Posting]) -> dict[tuple[str, str], int]:
     }
 
 
+def spent(postings: Iterable[Posting]) -> dict[tuple[str, str], int]:
+    """Costs by (window, scope), as budgets see them: windows of the admission, whatever the end."""
+    by_spender: dict[tuple[tuple[int, str], str, str], int] = {}
+    for _, account, amounts, spender in postings:
+        if cost := amounts[_COST]:
+            key = (spender, account[1], account[2])  # its project and model
+            by_spender[key] = by_spender.get(key, 0) + cost
+    found: dict[tuple[str, str], int] = {}
+    for ((hour, key_id), project, model), cost in by_spender.items():
+        scopes = [TENANT, f"k:{key_id}", f"m:{model}", *([f"p:{project}"] if project else [])]
+        for window in windows(hour):
+            for scope in scopes:
+                found[window, scope] = found.get((window, scope), 0) + cost
+    return found
+
+
 def postings(record: CallRecord) -> dict[tuple[str, str], int]:
     """What one record adds to its tenant's balances: (hour, field) → amount."""
     return sums([posting(record, record.seq, START.leaf)])
@@ -191,7 +217,14 @@ def postings(record: CallRecord) -> dict[tuple[str, str], int]:
 
 def batch(tenant: str, writer: str, prev: Mark, records: Sequence[Posting]) -> Batch:
     """Sum up records, at least one, that follow the record of `prev` without a gap."""
-    return Batch(tenant=tenant, writer=writer, prev=prev, last=records[-1].mark, sums=sums(records))
+    return Batch(
+        tenant=tenant,
+        writer=writer,
+        prev=prev,
+        last=records[-1].mark,
+        sums=sums(records),
+        spent=spent(records),
+    )
 
 
 def probe(tenant: str, writer: str, at: Mark) -> Batch:
@@ -257,6 +290,7 @@ class Balances:
 
     values: what the store's hashes hold, as text: (tenant, hour, field) → integer.
     by_writer: the same by whose records they are: (tenant, hour, `writer|unit`) → integer.
+    spent: of budgets: (tenant, window, scope) → integer.
     marks: (tenant, writer) → `seq:leaf`, as text too: what a store holds need not be well-formed.
     floors: tenant → `yyyymmddhh`; hours below it are closed.
     epoch, epochs, ready, writers: as metering/ledger/epochs.py has them; the last as text, by name.
@@ -269,6 +303,7 @@ class Balances:
         self.writers: dict[str, str] = {}
         self.values: dict[tuple[str, str, str], str] = {}
         self.by_writer: dict[tuple[str, str, str], str] = {}
+        self.spent: dict[tuple[str, str, str], str] = {}
         self.marks: dict[tuple[str, str], str] = {}
         self.floors: dict[str, str] = {}
 
@@ -287,9 +322,13 @@ class Balances:
             return Refused("FORM", "floor")
         moved = [
             (values, (batch.tenant, hour, field), amount)
-            for values, sums in ((self.values, batch.sums), (self.by_writer, by_writer(batch)))
+            for values, sums in (
+                (self.values, batch.sums),
+                (self.by_writer, by_writer(batch)),
+                (self.spent, batch.spent),
+            )
             for (hour, field), amount in sums.items()
-            if hour >= floor
+            if hour >= floor[: len(hour)]  # of a month or a day: until all of it is closed
         ]
         for values, key, amount in moved:
             value = values.get(key, "0")

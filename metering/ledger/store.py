@@ -8,6 +8,7 @@
     wb:1:{<tenant>}:meta            hash  epoch, ready, floor
     wb:1:{<tenant>}:h:<yyyymmddhh>  hash  project|model|family|unit → integer
     wb:1:{<tenant>}:w:<yyyymmddhh>  hash  writer|unit → integer: the same amounts, by whose records they are
+    wb:1:{<tenant>}:b:<window>      hash  scope → integer: costs, by the month, the day and the hour of admission
 
 Batches go in by one script (metering/data/post.lua), so a mark and the sums it stands for are written in
 one step, and fall together when the store loses its last seconds. A failure is never hidden by another
@@ -54,6 +55,7 @@ _REGISTER_KEY = "wb:1:writers"
 _ANCHORS_KEY = "wb:1:anchors"
 _BACKENDS_KEY = "wb:1:backends"
 _HOUR_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:h:([0-9]{10})")
+_WINDOW_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:b:((?:[0-9]{2}){3,5})")
 _MARKS_PATTERN = re.compile(r"wb:1:\{([^{}]+)\}:m")
 
 
@@ -183,10 +185,15 @@ class Store:
             _unwrap(await self._servers.ask([("HDEL", key, *names) for key in keys]))
 
     async def drop_hours(self, tenants: Container[str], floor: int) -> None:
-        """Delete the balances of these tenants' hours (since 1970, UTC) below `floor`."""
+        """Delete the balances of these tenants' hours (since 1970, UTC) below `floor`, and what was spent in windows
+        that are wholly below."""
         keys = [one for one in await self._hour_keys(range(floor)) if one[0] in tenants]
         for cut in _cut(keys, _PIPELINE_KEYS):
             _unwrap(await self._servers.ask([("DEL", _hour_key(*one), _writers_key(*one)) for one in cut]))
+        text = hour_text(floor)
+        windows = [one async for one in self._windows() if one[0] in tenants and one[1] < text[: len(one[1])]]
+        for cut in _cut(windows, _PIPELINE_KEYS):
+            _unwrap(await self._servers.ask([("DEL", _spent_key(*one)) for one in cut]))
 
     async def drop_tenant(self, tenant: str) -> int:
         """Delete all keys of a tenant, in one step. returns: how many there were."""
@@ -321,6 +328,11 @@ class Store:
             if match:
                 yield hour_number(match[2])
 
+    async def _windows(self) -> AsyncIterator[tuple[str, str]]:
+        async for key in self._servers.keys("wb:1:{*}:b:*"):
+            if match := _WINDOW_PATTERN.fullmatch(key):
+                yield match[1], match[2]
+
     async def _hour_keys(self, hours: range) -> list[tuple[str, str]]:
         found: set[tuple[str, str]] = set()  # SCAN may name a key twice
         async for key in self._servers.keys("wb:1:{*}:h:*"):
@@ -339,11 +351,17 @@ def _post(command: str, script: str, batch: Batch) -> Command:
     keys = [_marks_key(batch.tenant), _meta_key(batch.tenant)]
     keys += [key(batch.tenant, hour) for hour in hours for key in (_hour_key, _writers_key)]
     places = {hour: 3 + 2 * index for index, hour in enumerate(hours)}  # from 1, as Lua counts
+    windows = {
+        window: len(keys) + 1 + at for at, window in enumerate(dict.fromkeys(w for w, _ in batch.spent))
+    }
+    keys += [_spent_key(batch.tenant, window) for window in windows]
     words = [batch.writer, str(batch.prev), str(batch.last)]
     for (hour, field), amount in batch.sums.items():
         words += (str(places[hour]), field, str(amount))
     for (hour, field), amount in by_writer(batch).items():
         words += (str(places[hour] + 1), field, str(amount))
+    for (window, scope), amount in batch.spent.items():
+        words += (str(windows[window]), scope, str(amount))
     return (command, script, str(len(keys)), *keys, *words)
 
 
@@ -361,6 +379,10 @@ def _hour_key(tenant: str, hour: str) -> str:
 
 def _writers_key(tenant: str, hour: str) -> str:
     return f"wb:1:{{{tenant}}}:w:{hour}"
+
+
+def _spent_key(tenant: str, window: str) -> str:
+    return f"wb:1:{{{tenant}}}:b:{window}"
 
 
 def _is_wrong_type(reply: Any) -> bool:

@@ -94,6 +94,8 @@ def held(valkey: Running) -> Balances:
                 balances.floors[tenant] = value
             elif key[-13:-10] == ":w:":
                 balances.by_writer[tenant, key[-10:], name] = value
+            elif ":b:" in key:
+                balances.spent[tenant, key.rpartition(":")[2], name] = value
             else:
                 balances.values[tenant, key[-10:], name] = value
     return balances
@@ -353,6 +355,8 @@ def test_a_floor_closes_hours_and_lets_marks_go(server: Running, valkey: Running
             for hour in ("2026092113", HOUR):
                 valkey.ask("HSET", f"wb:1:{{{tenant}}}:h:{hour}", FIELD, "1")
                 valkey.ask("HSET", f"wb:1:{{{tenant}}}:w:{hour}", "w1|calls", "1")
+            for window in ("202609", "20260921", "2026092113", HOUR):
+                valkey.ask("HSET", f"wb:1:{{{tenant}}}:b:{window}", "t", "1")
             valkey.ask("HSET", f"wb:1:{{{tenant}}}:m", "w1", str(M3), "w2", str(M3))
         await client.put_writers({"w1": OPEN, "w2": CLOSED})
         await raise_floor(client, ["acme"], HOUR)
@@ -362,8 +366,18 @@ def test_a_floor_closes_hours_and_lets_marks_go(server: Running, valkey: Running
             f"wb:1:{{acme}}:h:{HOUR}", "wb:1:{globex}:h:2026092113", f"wb:1:{{globex}}:h:{HOUR}",
         ]  # fmt: skip
         assert valkey.ask("KEYS", "wb:1:{acme}:w:*") == [f"wb:1:{{acme}}:w:{HOUR}"]
-        await raise_floor(client, ["acme", "globex"], "2026092115")
+        assert sorted(valkey.ask("KEYS", "wb:1:{acme}:b:*")) == [
+            "wb:1:{acme}:b:202609", "wb:1:{acme}:b:20260921", f"wb:1:{{acme}}:b:{HOUR}"
+        ]  # fmt: skip
+        await raise_floor(client, ["acme", "globex"], "2026092200")
         assert valkey.ask("KEYS", "wb:1:{*}:h:*") == []
+        assert sorted(valkey.ask("KEYS", "wb:1:{*}:b:*")) == [
+            "wb:1:{acme}:b:202609",
+            "wb:1:{globex}:b:202609",
+        ]
+        assert valkey.ask("HKEYS", "wb:1:{acme}:m") == ["w1", "w2"]  # the month is not over
+        await raise_floor(client, ["acme", "globex"], "2026100100")
+        assert valkey.ask("KEYS", "wb:1:{*}:b:*") == []
         assert valkey.ask("HKEYS", "wb:1:{acme}:m") == valkey.ask("HKEYS", "wb:1:writers") == ["w1"]
 
     run(server, scenario)
@@ -545,7 +559,7 @@ def test_the_laws_see_a_wrong_script(server: Running, valkey: Running, part: str
     run(server, scenario)
 
 
-FLOOR = "open[i] = tonumber(string.sub(KEYS[i], -#floor)) >= tonumber(floor)"
+FLOOR = "open[i] = tonumber(digits) >= tonumber(string.sub(floor, 1, #digits))"
 MARKING = "redis.call('HSET', KEYS[1], writer, last)\n"
 CHECKING = "local highs, lows"
 

@@ -217,6 +217,10 @@ class BalancesStore:
             for key in [key for key in values if key[0] in tenants]:
                 if ledger.hour_number(key[1]) < floor:
                     del values[key]
+        text = ledger.hour_text(floor)
+        for key in [key for key in self.balances.spent if key[0] in tenants]:
+            if key[1] < text[: len(key[1])]:
+                del self.balances.spent[key]
 
     async def marks(self, asked: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Mark | Refused]:
         self.asked += bool(asked)

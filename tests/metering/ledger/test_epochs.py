@@ -76,6 +76,8 @@ def test_news_is_more_than_another_time() -> None:
 
 
 SEEN_NS = ledger.hour_number("2026092114") * NS_PER_HOUR
+IN_OCTOBER_NS = ledger.hour_number("2026100100") * NS_PER_HOUR
+NEXT_MONTH = ledger.hour_text(HOUR + 31 * 24)
 
 
 def test_who_was_given_up_without_a_date_gets_the_newest_that_anybody_knows() -> None:
@@ -96,17 +98,26 @@ def test_who_was_given_up_without_a_date_gets_the_newest_that_anybody_knows() ->
         ({"state": "open"}, False),
         ({"behind": ("acme",)}, False),
         ({"epoch": ""}, False),
-        ({"hour": "2026092115"}, False),
+        ({"hour": "2026093023"}, True),
+        ({"hour": "2026100100"}, False),
         ({"hour": ""}, True),
         ({"state": "gone", "seen_ns": SEEN_NS}, True),
-        ({"state": "gone", "seen_ns": SEEN_NS + NS_PER_HOUR}, False),
+        ({"state": "gone", "seen_ns": IN_OCTOBER_NS}, False),
         ({"state": "gone", "seen_ns": 0}, False),
         ({"state": "gone", "seen_ns": 2**70}, False),
     ],
 )
 def test_whose_marks_can_go(changes: dict[str, object], goes: bool) -> None:
     plain = {"host": "h", "seen_ns": 1, "seq": 9, "state": "closed", "epoch": "e1", "hour": "2026092114"}
-    assert epochs.below({"w": Writer(**(plain | changes))}, "2026092115") == (["w"] if goes else [])
+    assert epochs.below({"w": Writer(**(plain | changes))}, "2026100101") == (["w"] if goes else [])
+
+
+def test_a_mark_is_kept_until_the_month_is_closed() -> None:
+    """What was spent in a month is not to be folded twice, though the hours of these records are closed."""
+    plain = Writer(host="h", seen_ns=SEEN_NS, seq=9, state="closed", epoch="e1", hour="2026092114")
+    gone = msgspec.structs.replace(plain, state="gone")
+    assert epochs.below({"w": plain, "x": gone}, "2026093023") == []
+    assert epochs.below({"w": plain, "x": gone}, "2026100100") == ["w", "x"]
 
 
 def test_a_name_is_not_made_twice() -> None:
@@ -306,7 +317,7 @@ def test_a_writer_that_the_floor_has_let_go_is_not_put_back() -> None:
         store, g1, g2 = two_gateways()
         for gateway in (g1, g2, g1):
             await gateway.round()
-        await raise_floor(store, TENANTS, ledger.hour_text(HOUR + 3))
+        await raise_floor(store, TENANTS, NEXT_MONTH)
         assert store.balances.writers == {}
         g1.directories = []
         await g1.round()  # it remembers them all
@@ -327,7 +338,7 @@ def test_who_was_given_up_is_dropped_once_the_floor_has_passed_that_hour() -> No
         hour = seen_ns // NS_PER_HOUR
         await raise_floor(store, TENANTS, ledger.hour_text(hour))
         assert "w-lost" in store.balances.writers
-        await raise_floor(store, TENANTS, ledger.hour_text(hour + 1))
+        await raise_floor(store, TENANTS, ledger.hour_text(hour + 31 * 24))
         await g1.round()  # it remembers it
         assert "w-lost" not in store.balances.writers
 
@@ -462,7 +473,7 @@ def test_a_mark_goes_when_its_writer_is_closed_and_all_its_hours_are() -> None:
         g2.directories[0].complete = False
         for gateway in (g1, g2):
             await gateway.round()
-        await raise_floor(store, TENANTS, ledger.hour_text(HOUR + 3))
+        await raise_floor(store, TENANTS, NEXT_MONTH)
         assert store.sums() == {}
         assert {name for _, name in store.balances.marks} == set()
         assert set(store.balances.writers) == {"g2w0"}  # it is not closed
@@ -486,7 +497,7 @@ def test_a_journal_with_another_floor_is_lines_of_the_same_calls() -> None:
         store, g1, _ = two_gateways()
         store.balances = WithoutFloor()
         await g1.round()
-        await raise_floor(store, TENANTS, ledger.hour_text(HOUR + 3))
+        await raise_floor(store, TENANTS, NEXT_MONTH)
         await Folder(store).fold(g1.directories)
         assert store.sums() != {}
 

@@ -1,7 +1,9 @@
 """Postings, marks, batches, and the store's script in Python."""
 
+import datetime
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,6 +128,51 @@ def test_a_batch_is_the_sum_of_its_records(rng: random.Random, length: int) -> N
     if postings:
         made = ledger.batch("acme", "w", START, postings)
         assert (made.prev, made.last, made.sums) == (START, postings[-1].mark, total)
+
+
+def test_a_cost_is_spent_in_the_windows_of_the_admission() -> None:
+    """Of a call that began in one month and ended in the next, by a clock that is not ours."""
+    begun = datetime.datetime(2026, 9, 30, 23, 59, 59, tzinfo=datetime.UTC)
+    begun_ns = int(begun.timestamp()) * 10**9
+    record = lines.call(
+        admitted_ns=begun_ns,
+        finished_ns=begun_ns + 60 * 10**9,
+        project="web",
+        key_id="0123456789ab",
+        cost_pusd=9,
+    )
+    scopes = ("t", "p:web", "k:0123456789ab", "m:llama")
+    wanted = {(window, scope): 9 for window in ("202609", "20260930", "2026093023") for scope in scopes}
+    assert ledger.spent([ledger.posting(record, 1, "0" * 64)]) == wanted
+    assert {hour for hour, _ in ledger.postings(record)} == {"2026100100"}
+    free = msgspec.structs.replace(record, cost_pusd=0)
+    unpriced = msgspec.structs.replace(record, cost_pusd=None)
+    assert ledger.spent([ledger.posting(one, 1, "0" * 64) for one in (free, unpriced)]) == {}
+    homeless = msgspec.structs.replace(record, project=None)
+    assert ("202609", "p:") not in ledger.spent([ledger.posting(homeless, 1, "0" * 64)])
+
+
+def test_a_window_closes_when_the_floor_has_passed_all_of_it() -> None:
+    windows = ("202609", "20260921", "2026092114", "2026092113")
+    batch = Batch(
+        tenant="acme",
+        writer="w",
+        prev=START,
+        last=M3,
+        sums={},
+        spent={(window, "t"): 1 for window in windows},
+    )
+
+    def kept(floor: str) -> set[str]:
+        balances = Balances()
+        balances.set_floor("acme", floor)
+        assert balances.post(batch) == Posted()
+        return {window for _, window, _ in balances.spent}
+
+    assert kept("2026092113") == set(windows)
+    assert kept("2026092114") == {"202609", "20260921", "2026092114"}
+    assert kept("2026092200") == {"202609"}
+    assert kept("2026100100") == set()
 
 
 def test_a_mark_carries_a_part_of_the_leaf() -> None:
@@ -283,3 +330,30 @@ def test_the_law_sees_a_script_without_the_predecessor() -> None:
         resend(balances, directory, rng)
         wrong += {key: int(value) for key, value in balances.values.items()} != folded([directory])
     assert wrong > 25
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_what_was_spent_is_what_the_journals_cost_however_they_are_cut(
+    rng: random.Random, length: int
+) -> None:
+    """By month, tenant and scope; counted from the lines by another way."""
+    directory = random_directory(rng, "w", length)
+    wanted: dict[tuple[str, str, str], int] = {}
+    postings: dict[str, list[ledger.Posting]] = {}
+    for line, seq, leaf in directory.lines:
+        if isinstance(line, CallRecord):
+            postings.setdefault(line.tenant, []).append(ledger.posting(line, seq, leaf))
+            month = datetime.datetime.fromtimestamp(line.admitted_ns // 10**9, datetime.UTC).strftime("%Y%m")
+            for scope in {"t", f"m:{line.model}", f"k:{line.key_id}", f"p:{line.project}"} - {"p:None"}:
+                key = (line.tenant, month, scope)
+                wanted[key] = wanted.get(key, 0) + (line.cost_pusd or 0)
+    balances = Balances()
+    for tenant, records in postings.items():
+        at, prev = 0, START
+        while at < len(records):
+            end = rng.randrange(at, len(records)) + 1
+            for _ in range(rng.randrange(1, 3)):
+                balances.post(ledger.batch(tenant, "w", prev, records[at:end]))
+            at, prev = end, records[end - 1].mark
+    months = {key: int(value) for key, value in balances.spent.items() if len(key[1]) == len("yyyymm")}
+    assert months == {key: cost for key, cost in wanted.items() if cost}
