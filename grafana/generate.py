@@ -1,6 +1,6 @@
 """Write grafana/overview.json: `python grafana/generate.py`. Edit the panels here, never the JSON.
 
-Eight panels, each the answer to a question that an operator or finance asks. The JSON is Grafana's
+Nine panels, each the answer to a question that an operator or finance asks. The JSON is Grafana's
 classic dashboard model, as files under provisioning take it; schemaVersion 41 is that of Grafana 11.6
 and 12, and later ones migrate it. https://grafana.com/docs/grafana/latest/ (Dashboard JSON model)
 """
@@ -147,6 +147,17 @@ PANELS = (
             Query("sum(weighbridge_ledger_lag_records)", "ledger lag", right=True),
         ),
         right=Axis("short", "records"),
+    ),
+    Panel(
+        title="Closing of hours",
+        description="Is what finance sees complete? Hours that should have been closed and are not. "
+        "Right: how long ago that was last looked at; it is each full hour.",
+        left=Axis("short", "hours"),
+        queries=(
+            Query("max(weighbridge_close_hours_behind)", "hours behind"),
+            Query("time() - max(weighbridge_close_timestamp_seconds)", "since it was looked at", right=True),
+        ),
+        right=Axis("s", "since"),
     ),
 )
 

@@ -149,14 +149,14 @@ def _comparison(closes: "Closes", found: "Selection", types: Sequence[str], mode
     sums = summaries.summarise(closes, found.parts, ["pool", "instance_type", "backend"])
     prices = summaries.prices_used(closes, found.parts)
     hosts = close_runs.hosts(where, found.period)
-    bases = [part.manifest.basis.partition(":")[0] for part in found.parts]
+    bases = summaries.bases_used(closes, found.parts)
     sides = []
     for name in types:
         of_type = [one._replace(key=one.key[2:]) for one in sums if one.key[:2] == (model, name)]
         if not total(of_type).micro_hours:
             raise CommandError(f"no closed hour of this month has {model!r} on {name!r}")
         of_price = [price for price in prices if price.instance_type == name]
-        sides.append(comparison.side(name, of_type, of_price, hosts, bases))
+        sides.append(comparison.side(name, of_type, of_price, hosts, bases.get((model, name), ())))
     made = comparison.compare(*sides)
     figures = {
         "model": model,

@@ -302,8 +302,13 @@ def _head(closes: Closes, month: str, found: Selection) -> Json:
 
 
 def _whole(found: Selection) -> Json:
-    """What a period lacks."""
-    return {"not_closed": export_manifest.spans(found.not_closed), "unpriced": found.unpriced}
+    """What a period lacks, and which of its hardware was not there."""
+    simulated = export_manifest.different(one for part in found.parts for one in part.manifest.simulated)
+    return {
+        "not_closed": export_manifest.spans(found.not_closed),
+        "simulated": simulated,
+        "unpriced": found.unpriced,
+    }
 
 
 def _ok(content: Json) -> Answer:

@@ -9,11 +9,16 @@ from metering.cost.close_row import RowKind
 
 
 class Amounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums of rows (metering/cost/close_row.py has the units). unpriced_micro_hours: those whose money is not known."""
+    """Sums of rows (metering/cost/close_row.py has the units).
+
+    unpriced_micro_hours: those whose money is not known; unlisted_micro_hours: those without a list price, which a bill
+    may have priced all the same.
+    """
 
     micro_hours: int = 0
     shared_micro_hours: int = 0
     unpriced_micro_hours: int = 0
+    unlisted_micro_hours: int = 0
     list_pusd: int = 0
     allocated_pusd: int = 0
     shared_pusd: int = 0
@@ -41,6 +46,12 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
         """What was allocated; None: it was paid for, and no hour of it has a price."""
         is_unknown = self.micro_hours and self.unpriced_micro_hours == self.micro_hours
         return None if is_unknown else self.allocated_pusd
+
+    @property
+    def list_cost_pusd(self) -> int | None:
+        """What it costs by list; None: it was paid for, and no hour of it has a list price."""
+        is_unknown = self.micro_hours and self.unlisted_micro_hours == self.micro_hours
+        return None if is_unknown else self.list_pusd
 
     @property
     def charge_pusd(self) -> int:

@@ -67,7 +67,7 @@ def side(
     hosts: Iterable[Host],
     bases: Iterable[str],
 ) -> Side:
-    """summaries: of this model on this type, by `backend`; prices: of this type; hosts: of any; bases: of the hours."""
+    """summaries: of this model on this type, by `backend`; prices: of this type; hosts: of any; bases: of its hours."""
     used, tenants = total(summaries), total(summaries, RowKind.TENANT)
     backends = {one.key[0] for one in summaries if one.amounts.micro_hours}
     of_backends = [host for host in hosts if host.backend in backends]

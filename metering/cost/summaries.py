@@ -13,6 +13,7 @@ from typing import cast
 
 from metering.cost.amounts import Amounts, PriceUsed, Summary
 from metering.cost.close_files import CloseFileError, config, quoted
+from metering.cost.close_manifest import BILL, LIST
 from metering.cost.close_row import RowKind
 from metering.cost.closes import Closes
 from metering.export import zones
@@ -43,6 +44,7 @@ NAMES = (*_DIMENSIONS, DAY)
 
 _SUMS = {
     "unpriced_micro_hours": "CASE WHEN r.allocated_pusd IS NULL THEN r.micro_hours END",
+    "unlisted_micro_hours": "CASE WHEN r.list_pusd IS NULL THEN r.micro_hours END",
 }
 
 
@@ -103,6 +105,36 @@ def prices_used(closes: Closes, parts: Sequence[Part]) -> list[PriceUsed]:
                 return [PriceUsed(*values) for values in connection.execute(query).fetchall()]
         except duckdb.Error as error:
             raise CloseFileError(f"the prices of closed hours cannot be read: {error}") from error
+
+
+def bases_used(closes: Closes, parts: Sequence[Part]) -> dict[tuple[str | None, str], set[str]]:
+    """By (pool, instance type), what priced its hours: `list`, `bill`. An instance that is not on the bill of its hour
+    has its list price, and so has simulated hardware.
+
+    Raises ArchiveError, CloseFileError, OSError.
+    """
+    import duckdb
+
+    if not parts:
+        return {}
+    found: dict[tuple[str | None, str], set[str]] = {}
+    with closes.paths(part.manifest for part in parts) as paths:
+        of_file = {str(path): part.manifest for path, part in zip(paths, parts, strict=True)}
+        query = f"""
+            WITH {_signed(paths, parts)}
+            SELECT DISTINCT file, pool, instance_type, instance_id, simulated FROM r
+            WHERE instance_type IS NOT NULL AND instance_id IS NOT NULL AND micro_hours > 0
+        """
+        try:
+            with duckdb.connect(config=config()) as connection:
+                rows = connection.execute(query).fetchall()
+        except duckdb.Error as error:
+            raise CloseFileError(f"the instances of closed hours cannot be read: {error}") from error
+    for file, pool, instance_type, instance, simulated in rows:
+        manifest = of_file[file]
+        billed = manifest.basis.startswith(BILL) and instance not in manifest.unbilled and not simulated
+        found.setdefault((pool, instance_type), set()).add("bill" if billed else LIST)
+    return found
 
 
 def _order(item: tuple[tuple[RowKind, tuple[str | None, ...]], Amounts]) -> tuple[object, ...]:

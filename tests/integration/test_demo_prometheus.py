@@ -80,16 +80,19 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         demo.stop()
 
 
-STIMULI: dict[str, Callable[[Watched], None]] = {panel.title: Watched.call for panel in generate.PANELS} | {
+NO_CALLS = {"Closing of hours"}
+"""Panels of what no call moves (tests/integration/test_prometheus.py)."""
+MOVED = [panel for panel in generate.PANELS if panel.title not in NO_CALLS]
+STIMULI: dict[str, Callable[[Watched], None]] = {panel.title: Watched.call for panel in MOVED} | {
     "Why calls went elsewhere": Watched.call_that_falls_back
 }
 
 
-def test_the_dashboard_has_eight_panels() -> None:
+def test_calls_move_eight_panels() -> None:
     assert len(STIMULI) == 8
 
 
-@pytest.mark.parametrize("panel", generate.PANELS, ids=lambda panel: panel.title)
+@pytest.mark.parametrize("panel", MOVED, ids=lambda panel: panel.title)
 def test_a_panel_moves_with_a_call(panel: generate.Panel, watched: Watched) -> None:
     eventually(lambda: not watched.shown(panel), within_s=30, every_s=0.2)  # the last one's calls have passed
     calling = threading.Thread(target=STIMULI[panel.title], args=(watched,))

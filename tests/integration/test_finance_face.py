@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from metering.archive.objects import LocalObjects
@@ -71,7 +72,7 @@ def running(
     """With closed hours, of a month that was closed with these terms. What its readers fetch is under directory/tmp."""
     closes = Closes(LocalObjects(directory / "state"))
     for hour in small():
-        closes.commit(hour.manifest, hour.rows)
+        closes.commit(msgspec.structs.replace(hour.manifest, simulated=("trn1.32xlarge",)), hour.rows)
     # No journal knows of these hours, so the gateway's own close will find them changed; a closed month stays.
     closes.commit_month("2026-01", MonthState.CLOSED, bills=(), by="cli:test", at_ns=AT_NS, terms=terms)
     (directory / "tmp").mkdir()
@@ -168,7 +169,7 @@ def test_months_and_reports(front: Gateway) -> None:
         "number": 1, "state": "closed", "at": "2026-02-02T00:00:00Z", "by": "cli:test", "bills": [], "hours": 0,
     }  # fmt: skip
     falls = ask(front, "/finance/v1/waterfall?month=2026-01").json()
-    assert falls["state"] == "closed"
+    assert (falls["state"], falls["simulated"]) == ("closed", ["trn1.32xlarge"])
     for one in falls["data"]:
         rest = sum(map(exact, one["rest_usd"].values()))
         assert exact(one["billed_usd"]) == exact(one["tenants_usd"]) + rest

@@ -12,7 +12,8 @@ import pytest
 
 from grafana import generate
 from metering.journal import journal
-from metering.pages import gone, metrics
+from metering.pages import board, gone, metrics
+from metering.pages.board import Gauge
 from metering.pages.families import FAMILIES, GAUGES, Families, Family, Kind
 from metering.record import AttemptOutcome, CallRecord, Outcome
 from metering.units import NS_PER_S, PICO_USD_PER_USD
@@ -108,6 +109,15 @@ def gauge(act: Callable[[Worker], None], labels: dict[str, str] | None = None) -
     return Stimulus(publish, labels or {})
 
 
+def beside(name: str, value: float) -> Stimulus:
+    """A gauge of a process that is no writer, and of no other."""
+
+    def show(workers: Workers) -> None:
+        board.show(workers.state_dir / "pages", "closer", [Gauge(name=name, value=value)])
+
+    return Stimulus(show, {})
+
+
 failed = lines.attempt("b-fails", AttemptOutcome.FAILED)
 STIMULI = {
     ("Calls by outcome", "{{outcome}}"): calls({"outcome": "timed_out"}, outcome=Outcome.TIMED_OUT),
@@ -152,6 +162,8 @@ STIMULI = {
     ),
     ("The gateway itself", "loop lag"): gauge(lambda w: w.page.gauges.loop_lag(NS_PER_S)),
     ("The gateway itself", "ledger lag"): gauge(lambda w: w.page.gauges.ledger_lag(5)),
+    ("Closing of hours", "hours behind"): beside(board.CLOSE_BEHIND, 5),
+    ("Closing of hours", "since it was looked at"): beside(board.CLOSE_TIMESTAMP, 1_000_000_000),
 }
 DRAWN = [(panel.title, query) for panel in generate.PANELS for query in panel.queries]
 

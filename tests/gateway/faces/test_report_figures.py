@@ -8,7 +8,13 @@ from metering.cost.amounts import Amounts, Summary
 from metering.cost.close_row import RowKind
 
 USD = 10**12
-UNKNOWN = Amounts(micro_hours=1_500_000, unpriced_micro_hours=1_500_000, calls=2, unpriced_calls=2)
+UNKNOWN = Amounts(
+    micro_hours=1_500_000,
+    unpriced_micro_hours=1_500_000,
+    unlisted_micro_hours=1_500_000,
+    calls=2,
+    unpriced_calls=2,
+)
 KNOWN = Amounts(
     micro_hours=1_000_000,
     list_pusd=4 * USD,
@@ -29,6 +35,13 @@ def test_what_has_no_price_is_null_and_what_is_nothing_is_0() -> None:
     assert money(UNKNOWN) == [None] * 4
     assert money(KNOWN) == money(KNOWN + UNKNOWN) == ["4.00", "3.00", "1.00", "2.00"]
     assert money(Amounts()) == ["0.00"] * 4
+
+
+def test_what_only_a_bill_has_priced_has_no_list_price() -> None:
+    billed = Amounts(micro_hours=5, unlisted_micro_hours=5, allocated_pusd=3 * USD)
+    assert money(billed) == [None, "3.00", "0.00", "0.00"]
+    assert report_figures.amounts(billed)["unlisted_hours"] == "0.000005"
+    assert money(billed + KNOWN)[0] == "4.00"
 
 
 def test_a_pool_without_a_price_has_a_waterfall_without_money() -> None:

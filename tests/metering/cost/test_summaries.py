@@ -17,7 +17,9 @@ from metering.export.export_parts import Correction, Part
 from tests.support import closed
 
 HOURS = range(closed.HOUR, closed.HOUR + 30)
-AMOUNTS = [name for name in Amounts.__struct_fields__ if name != "unpriced_micro_hours"]
+AMOUNTS = [
+    name for name in Amounts.__struct_fields__ if name not in ("unpriced_micro_hours", "unlisted_micro_hours")
+]
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,8 @@ def test_sums_are_those_made_by_hand(
         sums = wanted[row.kind, tuple(by_hand(row, name) for name in by)]
         for name in AMOUNTS:
             sums[name] += getattr(row, name) or 0
+        if row.list_pusd is None:
+            sums["unlisted_micro_hours"] += row.micro_hours
         if row.allocated_pusd is None:
             sums["unpriced_micro_hours"] += row.micro_hours
     found = summaries.summarise(closes, parts, by)
@@ -167,3 +171,38 @@ def test_a_sum_by_what_is_not_there_is_refused(closes: Closes, by: list[str]) ->
 def test_nothing_has_no_sums(closes: Closes) -> None:
     assert summaries.summarise(closes, [], ["tenant"]) == []
     assert total([]) == Amounts()
+
+
+def test_the_basis_of_a_type_is_that_of_its_instances(tmp_path: pathlib.Path) -> None:
+    """An instance that the bill does not have keeps its list price, in an hour whose basis is the bill."""
+    made = Closes(LocalObjects(tmp_path))
+    first = [
+        closed.row(instance_id="i-1", micro_hours=1),
+        closed.row(instance_id="i-2", micro_hours=1, instance_type="g6e.xlarge"),
+        closed.row(instance_id="i-3", micro_hours=1, instance_type="trn1.32xlarge"),
+        closed.row(instance_id="i-4", micro_hours=1, instance_type="trn1.32xlarge"),
+        closed.row(instance_id="i-5", micro_hours=1, instance_type="inf2.xlarge", simulated=True),
+        closed.row(instance_id="i-1", micro_hours=1, pool=None),
+    ]
+    made.commit(closed.manifest(first, basis="bill:ab", unbilled=("i-2", "i-4")), first)
+    later = [closed.row(HOURS.start + 1, instance_id="i-1", micro_hours=1, pool="qwen")]
+    made.commit(closed.manifest(later, hour=HOURS.start + 1), later)
+    parts = [Part(manifest) for manifest in made.hours(HOURS)]
+    assert summaries.bases_used(made, parts) == {
+        ("llama", "inf2.48xlarge"): {"bill"},
+        ("llama", "g6e.xlarge"): {"list"},
+        ("llama", "trn1.32xlarge"): {"bill", "list"},
+        ("llama", "inf2.xlarge"): {"list"},
+        (None, "inf2.48xlarge"): {"bill"},
+        ("qwen", "inf2.48xlarge"): {"list"},
+    }
+    assert summaries.bases_used(made, []) == {}
+
+
+def test_what_a_bill_alone_has_priced_is_in_no_sum_of_list_prices(tmp_path: pathlib.Path) -> None:
+    made = Closes(LocalObjects(tmp_path))
+    rows = [closed.row(micro_hours=7, uusd_per_hour=None, list_pusd=None, allocated_pusd=5)]
+    made.commit(closed.manifest(rows, basis="bill:ab"), rows)
+    sums = total(summaries.summarise(made, [Part(one) for one in made.hours(HOURS)], []))
+    assert (sums.unlisted_micro_hours, sums.unpriced_micro_hours) == (7, 0)
+    assert (sums.list_cost_pusd, sums.cost_pusd) == (None, 5)
