@@ -218,7 +218,7 @@ class _Collector:
 async def get(upstream: Upstream, path: str) -> Answer:
     """GET a small page of a backend. Raises BackendError, also when it takes longer than PROBE_TIMEOUT_S."""
     done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    attempt = upstream.send("GET", path, (), b"", _Collector(upstream.name, done))
+    attempt = upstream.send("GET", path, b"", b"", _Collector(upstream.name, done))
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             return await done

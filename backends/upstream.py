@@ -10,7 +10,6 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -32,15 +31,11 @@ HEAD_BYTES_MAX = 64 * 1024
 IDLE_MAX = 1024
 """Idle connections to one backend, unless told otherwise: after a burst the next ones to come free are closed."""
 
-_LF = 10
 _CHUNK_MAX = 4096
 """Content of a chunk that is offered as it is."""
 
 HEADS_MAX = 64
 """Of so many methods and paths the head is kept; there are more, since some have an id in their path."""
-
-_LENGTH = b"content-length: "
-_BODY_HEAD = b"content-type: application/json\r\n" + _LENGTH
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -131,22 +126,9 @@ class Attempt:
         if self._connection is not None:
             self._connection.read(not paused)
 
-    def _begin(self, connection: "_Connection") -> None:
-        """The connection has taken the request."""
-        self._connection = connection
-        self._connecting = None
-        if self._paused:
-            connection.read(False)
-        self._exchange.connected()
-
     def _end(self) -> None:
         self._over = True
         self._exchange.end()
-
-    def _whole(self, status: int, headers: Headers, data: bytes) -> None:
-        self._over = True
-        self._request = b""
-        self._exchange.whole(status, headers, data)
 
     def _lose(self, error: BackendError) -> None:
         if not self._over:
@@ -194,16 +176,16 @@ class Upstream:
         """Established connections, idle ones included."""
         return len(self._connections)
 
-    def send(
-        self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, exchange: Exchange
-    ) -> Attempt:
+    def send(self, method: str, path: str, lines: bytes, body: bytes, exchange: Exchange) -> Attempt:
         """Start an attempt; never fails: what goes wrong is told to the exchange.
 
-        method: any but HEAD. headers: x-request-id and traceparent; the rest are ours. An empty body is none; one that
-        is not JSON has its content-type as the last of `headers`.
+        method: any but HEAD. lines: the headers that are this request's, as they go on the wire; the length of its body
+        is not among them, nor what is the same for all. An empty body is none.
         """
         assert self._closed is None
-        attempt = Attempt(exchange, self._request(method, path, headers, body))
+        head = self._heads.get((method, path)) or self._head(method, path)
+        length = b"content-length: %d\r\n\r\n" % len(body) if body else b"\r\n"
+        attempt = Attempt(exchange, b"".join((head, lines, length, body)))
         connection = self._take_idle()
         if connection is None:
             self._connect(attempt)
@@ -234,22 +216,12 @@ class Upstream:
         if self._connections:
             await self._closed
 
-    def _request(self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
-        head = self._heads.get((method, path))
-        if head is None:
-            head = f"{method} {path} HTTP/1.1\r\n".encode("ascii") + self._fixed_head
-            if len(self._heads) < HEADS_MAX:
-                self._heads[method, path] = head
-        parts = [head]
-        for name, value in headers:
-            assert _LF not in value
-            parts += (name, b": ", value, b"\r\n")
-        if body:
-            typed = bool(headers) and headers[-1][0] == b"content-type"
-            parts += (_LENGTH if typed else _BODY_HEAD, b"%d\r\n\r\n" % len(body), body)
-        else:
-            parts.append(b"\r\n")
-        return b"".join(parts)
+    def _head(self, method: str, path: str) -> bytes:
+        """The request line, and the headers that are the same for all."""
+        head = f"{method} {path} HTTP/1.1\r\n".encode("ascii") + self._fixed_head
+        if len(self._heads) < HEADS_MAX:
+            self._heads[method, path] = head
+        return head
 
     def _take_idle(self) -> "_Connection | None":
         oldest_ns = time.monotonic_ns() - self._idle_ns_max
@@ -283,12 +255,6 @@ class Upstream:
 
     def _opened(self, connection: "_Connection") -> None:
         self._connections.add(connection)
-
-    def _rest(self, connection: "_Connection") -> None:
-        if len(self._idle) < self._idle_max:
-            self._idle[connection] = None
-        else:
-            connection.drop()
 
     def _gone(self, connection: "_Connection") -> None:
         self._connections.discard(connection)
@@ -341,7 +307,11 @@ class _Connection(asyncio.Protocol):
         if self._answered:
             self._clear()
         self._transport.write(attempt._request)
-        attempt._begin(self)
+        attempt._connection = self
+        attempt._connecting = None
+        if attempt._paused:
+            self.read(False)
+        attempt._exchange.connected()
 
     def read(self, wanted: bool) -> None:
         """Read from the socket, or let the backend wait."""
@@ -412,9 +382,7 @@ class _Connection(asyncio.Protocol):
             known = self._upstream._known
             if known is not None and (body_at := known.body_at(data)):
                 self._keep_alive = True
-                status, headers = known.found
-                self._let_go(attempt, clean=True)
-                attempt._whole(status, headers, data[body_at:])
+                self._tell_whole(attempt, *known.found, data[body_at:])
                 return
             self._answered = True
         fault = self._parse(data)
@@ -425,8 +393,7 @@ class _Connection(asyncio.Protocol):
             headers = [header for header in self._headers if header[0] != b"content-length"]
             if self._keep_alive and not self._excess and self._unparsed_bytes == len(data):
                 self._upstream._known = KnownHead.of(data, len(body), (self._status, headers))
-            self._let_go(attempt, clean=True)
-            attempt._whole(self._status, headers, body)
+            self._tell_whole(attempt, self._status, headers, body)
             return
         if self._headed:
             self._between_chunks = fault is None and self._at_chunk_end(data)
@@ -453,6 +420,12 @@ class _Connection(asyncio.Protocol):
             self._headed = self._complete = False
             return "head too large"
         return None
+
+    def _tell_whole(self, attempt: Attempt, status: int, headers: Headers, body: bytes) -> None:
+        self._let_go(attempt, clean=True)
+        attempt._over = True
+        attempt._request = b""
+        attempt._exchange.whole(status, headers, body)
 
     def _tell(self, attempt: Attempt) -> str | None:
         """Tell what this read has brought; returns what is wrong with the content, if anything."""
@@ -501,20 +474,21 @@ class _Connection(asyncio.Protocol):
     def _let_go(self, attempt: Attempt, *, clean: bool) -> None:
         """The answer has come to its end: keep the connection, if it is in order."""
         attempt._connection = None
-        transport = self._transport
+        transport, upstream = self._transport, self._upstream
         if (
             clean
             and self._keep_alive
             and not self._excess
             and not transport.get_write_buffer_size()  # an answer may come before the request is out
             and not transport.is_closing()
+            and len(upstream._idle) < upstream._idle_max
         ):
             self._attempt = None
             self._reused = True
             if not self._reading:
                 self.read(True)
             self.idle_since_ns = time.monotonic_ns()
-            self._upstream._rest(self)
+            upstream._idle[self] = None
         else:
             self.drop()
 

@@ -17,7 +17,7 @@ from gateway.api.openai_api import (
     OpenAIApi,
     Visit,
     behind,
-    headers_up,
+    lines_up,
     no_room,
     nobody,
     places_of,
@@ -34,7 +34,7 @@ from metering import record
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
 """How a query says so, as vLLM reads it."""
 
-_NO_BODY = (b"content-length", b"0")
+_NO_BODY = b"content-length: 0\r\n"
 
 
 class KeptResponses:
@@ -100,11 +100,11 @@ class KeptResponses:
             received_ns=received_ns,
             wall_offset_ns=time.time_ns() - received_ns,
         )
-        up = headers_up(visit, traced=trace_id is not None)
+        up = lines_up(visit, traced=trace_id is not None)
         request = relay.Request(
             method=operation.method,
             path=operation.path.replace("{response_id}", response_id),
-            headers=up if operation.method == "GET" else [*up, _NO_BODY],
+            lines=up if operation.method == "GET" else up + _NO_BODY,
             body=b"",
             ask=None,
         )

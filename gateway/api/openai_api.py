@@ -28,7 +28,7 @@ from gateway.api.wire import Ask, read_ask
 from gateway.calls import plain, relay, routing
 from gateway.calls.bounds import Patience
 from gateway.calls.call import Call
-from gateway.calls.events import Headers
+from gateway.calls.events import Headers, header_lines
 from gateway.calls.plain import PlainClient, read_body
 from gateway.calls.queueing import TurnedAway
 from gateway.calls.relay import Client, NewRelay, Relay, Services
@@ -43,6 +43,7 @@ from metering.logs import log
 logger = logging.getLogger("weighbridge.api")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_JSON_LINE = b"content-type: application/json\r\n"
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -194,7 +195,7 @@ class OpenAIApi:
         )
         request = relay.Request(
             path=operation.path,
-            headers=headers_up(visit, traced=trace_id is not None),
+            lines=lines_up(visit, traced=trace_id is not None, kind=b"" if operation.form else _JSON_LINE),
             body=body,
             ask=ask,
         )
@@ -414,12 +415,17 @@ def trace_id_of(headers: Mapping[bytes, bytes]) -> str | None:
     return match[1].decode() if match else None
 
 
-def headers_up(visit: Visit, *, traced: bool) -> Headers:
-    """The allow-list of what a backend sees; never the client's key or cookies."""
+def lines_up(visit: Visit, *, traced: bool, kind: bytes = b"") -> bytes:
+    """The allow-list of what a backend sees, as it goes on the wire; never the client's key or cookies.
+
+    kind: the line that says what the body is, if the client's own does not go up.
+    """
     headers = visit.headers
-    up = [(b"x-request-id", visit.request_id.encode())]
+    lines = f"x-request-id: {visit.request_id}\r\n".encode() + kind
     if traced:
-        up.append((b"traceparent", headers[b"traceparent"]))
-    if visit.operation.headers:
-        up += [(name, headers[name]) for name in visit.operation.headers if name in headers]
-    return up
+        lines += b"traceparent: %b\r\n" % headers[b"traceparent"]
+    if names := visit.operation.headers:
+        given = [(name, headers[name]) for name in names if name in headers]
+        assert not any(b"\n" in value for _, value in given)
+        lines += header_lines(given)
+    return lines

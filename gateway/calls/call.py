@@ -68,6 +68,7 @@ from gateway.calls.events import (
     Open,
     Refused,
     Release,
+    Reply,
     Seal,
     Sealed,
     State,
@@ -144,7 +145,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes_max: int
 
 
-class _Result(msgspec.Struct, kw_only=True):
+class _Result(msgspec.Struct):
     """How the call will end, once sealed. head: to be sent first; None: it has been. tail: the last bytes."""
 
     outcome: Outcome
@@ -173,6 +174,13 @@ class Call:
         "_tally", "facts", "limits", "state", "total_deadline_ns",
     )  # fmt: skip
 
+    _asked_ns: int  # when a seat was asked for last
+    _queue_deadline_ns: int
+    _body: list[bytes]  # of an answer that is held; from its head on
+    _body_bytes: int
+    _packed: Headers | None  # of a sized answer that is not JSON: what describes it
+    _events_seen: int  # of a stream; from its head on
+
     def __init__(self, facts: Facts, plan: Plan, limits: Limits) -> None:
         self.facts = facts
         self.limits = limits
@@ -181,20 +189,14 @@ class Call:
         self._course = Course(plan, limits.patience_ns)
         self._tally = Tally(facts, plan)
         self._number = 0  # of the running attempt
-        self._asked_ns = 0
-        self._queue_deadline_ns = 0
         self._due_ns = _NEVER_NS
         self._silence_ns = limits.keepalive_ns if facts.stream else 0  # the longest; 0: any
         self._comment_ns = _NEVER_NS  # when the stream has been silent for too long
         self._reader: StreamReader | None = None
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._packed: Headers | None = None  # of an answer that is not JSON: what describes it
-        self._events_seen = 0
         self._opened = False  # the head has gone to the client
         self._committed = False
         self._gone = False
-        self._busy: list[Busy] = []  # what was said by those that took no call
+        self._busy: tuple[Busy, ...] = ()  # what was said by those that took no call
         self._stop: GatewayError | None = None
         self._result: _Result | None = None
 
@@ -312,34 +314,32 @@ class Call:
         """Ask for a seat in the lowest tier that has somebody untried."""
         self.state = QUEUED
         self._asked_ns = now_ns
-        self._queue_deadline_ns = self._within_total(now_ns + self.limits.queue_ns)
+        self._due_ns = self._queue_deadline_ns = self._within_total(now_ns + self.limits.queue_ns)
         return self._ask(self._course.set_out(), now_ns)
 
     def _ask(self, patience_ns: int | None, now_ns: int) -> Actions:
-        self._due_ns = self._queue_deadline_ns
         if patience_ns is not None:
-            self._due_ns = min(self._due_ns, now_ns + patience_ns)
+            self._due_ns = min(self._queue_deadline_ns, now_ns + patience_ns)
         return (Ask(self._course.wants()),)
 
     def _waited(self, now_ns: int) -> Actions:
         """Patience is over: spill to the next tier; or there is no time left: shed."""
         if self._course.patience_ns is not None and now_ns < self._queue_deadline_ns:
             self._course.spill()
+            self._due_ns = self._queue_deadline_ns
             return self._ask(self._course.patience_ns, now_ns)
         self._tally.queue_wait_ns += now_ns - self._asked_ns
         error = errors.NoBackend("all servers of this model are full; try again", retry_after_s=1)
         return [Leave(), *self._conclude_with(error, Outcome.SHED)]
 
     def _granted(self, event: Granted, now_ns: int) -> Actions:
-        candidate = self._course.take(event.backend)
-        tally = self._tally
-        tally.spill = "full" if self._course.spilled(candidate) else None
+        course, tally = self._course, self._tally
+        candidate = course.take(event.backend)
+        tally.spill = "full" if candidate.tier > course.base_tier else None
         tally.queue_wait_ns += now_ns - self._asked_ns
         tally.begin_attempt(candidate.target, candidate.tier, now_ns)
         self._number += 1
-        if self._number > 1:  # of an attempt before this one
-            self._reader = None
-            self._body, self._body_bytes = [], 0
+        self._reader = None  # of an attempt before this one
         self.state = CONNECTING
         self._due_ns = self._within_total(now_ns + self.limits.connect_ns)
         return (Connect(candidate.target, self._number),)
@@ -393,22 +393,30 @@ class Call:
     # -- the attempt, before the commit point
 
     def _connected(self, _event: Connected, now_ns: int) -> Actions:
-        if self._tally.dispatched_ns is None:
-            self._tally.dispatched_ns = now_ns
-        self._tally.reconnected = self.state is WAITING  # once more: a reused connection was dead
+        tally, facts, limits = self._tally, self.facts, self.limits
+        if tally.dispatched_ns is None:
+            tally.dispatched_ns = now_ns
+        if self.state is WAITING:
+            tally.reconnected = True  # once more: a reused connection was dead
         self.state = WAITING
-        first_ns = self.limits.first_event_ns
-        if self.facts.operation.answer.generates and not self.facts.stream:
-            first_ns = self.limits.sized_answer_ns  # it comes when all of it is generated
+        first_ns = limits.first_event_ns
+        if not facts.stream and facts.operation.answer.generates:
+            first_ns = limits.sized_answer_ns  # it comes when all of it is generated
         self._due_ns = self._within_total(now_ns + first_ns)
         return _NOTHING
 
     def _whole(self, event: Whole, now_ns: int) -> Actions:
         """All of the answer at once: as its head, its body and its end, one behind the other."""
-        if self._is_usual(event):
+        data, facts = event.data, self.facts
+        if (  # a good answer in JSON, not too long, to a call that wants no stream: as nearly all are
+            not facts.stream
+            and 200 <= event.status < 300
+            and 0 < len(data) <= self.limits.answer_bytes_max
+            and packed_headers(facts.operation.answer, event.headers) is None
+        ):
             self._tally.status = event.status
             self._tally.first_event_ns = now_ns
-            return self._take_sized(event.data, None, now_ns)
+            return self._take_sized(data, None, now_ns)
         actions = self._head(event, now_ns)
         if self.state is SIZED:
             actions = (event.data and self._gather(event, now_ns)) or self._sized_end(event, now_ns)
@@ -418,16 +426,9 @@ class Call:
             actions = [*actions, *self.handle(End(event.attempt), now_ns)]
         return [action for action in actions if type(action) is not Abort]  # its connection is over
 
-    def _is_usual(self, event: Whole) -> bool:
-        """Is it a good answer in JSON, not too long, to a call that wants no stream?"""
-        if self.facts.stream or not 200 <= event.status < 300:
-            return False
-        if not 0 < len(event.data) <= self.limits.answer_bytes_max:
-            return False
-        return packed_headers(self.facts.operation.answer, event.headers) is None
-
     def _head(self, event: Head | Whole, now_ns: int) -> Actions:
         self._tally.status = event.status
+        self._body, self._body_bytes, self._events_seen = [], 0, 0
         if 200 <= event.status < 300:
             if self.facts.stream and _is_event_stream(event.headers):
                 self._reader = reader_for(
@@ -530,7 +531,8 @@ class Call:
         released = self._end_attempt(AttemptOutcome.COMPLETED, None, now_ns, ended=True)
         head = heads.sized_head(200, self.facts, tally, len(body), packed)
         self._conclude(Outcome.COMPLETED, 200, None, head=head, tail=body)
-        return (*self._answered(), *released, *_SEAL)
+        assert tally.target is not None
+        return (*self._answered(), *released, *_SEAL) if tally.target.cold else (*released, *_SEAL)
 
     def _rejected_over(self, event: End | Lost | Timer, now_ns: int) -> Actions:
         """The page that says why has come, or as much of it as will: the status alone is an answer."""
@@ -576,7 +578,7 @@ class Call:
         """What the registry should know of a backend that took no call."""
         if error.status is None:
             return (ConnectFailed(error.backend, error.reason),)
-        self._busy.append(Busy(status=error.status, retry_after_s=error.retry_after_s))
+        self._busy += (Busy(status=error.status, retry_after_s=error.retry_after_s),)
         if self._tally.status is None:
             return _NOTHING  # it is held back already: it was not even asked
         return (HoldBack(error.backend, error.status, error.retry_after_s),)
@@ -745,7 +747,7 @@ class Call:
     ) -> Actions:
         self.state = SEALING
         self._due_ns = _NEVER_NS
-        self._result = _Result(outcome=outcome, status=status, error_code=code, head=head, tail=tail)
+        self._result = _Result(outcome, status, code, head, tail)
         return _SEAL
 
     def _sealed(self, _event: Sealed, _now_ns: int) -> Actions:
@@ -755,8 +757,8 @@ class Call:
         assert result is not None
         if self._gone:
             return _GONE
-        end = Finish(result.tail)
-        return (end,) if result.head is None else (result.head, end)
+        head = result.head
+        return (Finish(result.tail),) if head is None else (Reply(head.status, head.lines, result.tail),)
 
     def _unsealed(self, _event: Unrecorded, _now_ns: int) -> Actions:
         """The record was lost: the client must not take this for the end of a good answer."""
@@ -776,7 +778,7 @@ class Call:
         if self._gone:
             return _GONE
         head, body = heads.error(error, self.facts)
-        return (head, Finish(body))
+        return (Reply(head.status, head.lines, body),)
 
     def _ignore(self, _event: Event, _now_ns: int) -> Actions:
         return _NOTHING

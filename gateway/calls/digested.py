@@ -39,6 +39,10 @@ class _Reading:
         """As the client's. These bytes are in the record's digest already: it was written before they leave."""
         self._client.finish(data)
 
+    def reply(self, status: int, lines: bytes, data: bytes) -> None:
+        """The same."""
+        self._client.reply(status, lines, data)
+
 
 class DigestedRelay(Relay):
     """A call whose record is to have digests."""

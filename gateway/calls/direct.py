@@ -438,8 +438,7 @@ class DirectProtocol(HttpToolsProtocol):
 
     def _refuse(self, api: OpenAIApi, error: Exception, visit: Visit) -> None:
         status, headers, body = api.refuse(error, visit)
-        self.open(status, machine.header_lines(headers))
-        self.finish(body)
+        self.reply(status, machine.header_lines(headers), body)
 
     # -- the answer
 
@@ -466,16 +465,25 @@ class DirectProtocol(HttpToolsProtocol):
 
     def finish(self, data: bytes) -> None:
         """The last bytes; then the next request."""
+        if self._chunked:
+            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+        if self._head is not None:
+            data, self._head = self._head + data, None
+        self._end(data)
+
+    def reply(self, status: int, lines: bytes, data: bytes) -> None:
+        """All of it."""
+        defaults = self.door.default_headers(self.server_state.default_headers)
+        close = b"" if self._keep_alive else b"connection: close\r\n"
+        self._end(b"".join((STATUS_LINE[status], defaults, lines, close, b"\r\n", data)))
+
+    def _end(self, data: bytes) -> None:
         self._relay = self.write_chunk = None
         if self.cycle is _OURS:  # else a pipelined request waits
             self.cycle = None  # type: ignore[assignment]
         transport = self.transport
         if transport.is_closing():
             return
-        if self._chunked:
-            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-        if self._head is not None:
-            data, self._head = self._head + data, None
         transport.write(data)
         if not self.pipeline:  # else the watch is at a later request
             self._watch.answered()

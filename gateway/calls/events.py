@@ -215,6 +215,14 @@ class Write(Action, frozen=True):
     data: bytes
 
 
+class Reply(Action, frozen=True):
+    """Write a whole answer to the client, as `Open` and `Finish` would; the call is over."""
+
+    status: int
+    lines: bytes
+    data: bytes
+
+
 class Seal(Action, frozen=True):
     """Append the record: the flush calls `record()`, then feeds `Sealed`."""
 

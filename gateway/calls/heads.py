@@ -54,10 +54,9 @@ def _error(error: GatewayError, facts: Facts, ids: bytes) -> tuple[Open, bytes]:
 
 
 def _ids(facts: Facts) -> bytes:
-    request_id = facts.request_id.encode()
-    ids = b"x-request-id: %b\r\nx-weighbridge-call-id: %b\r\n" % (request_id, facts.call_id.encode())
+    ids = f"x-request-id: {facts.request_id}\r\nx-weighbridge-call-id: {facts.call_id}\r\n".encode()
     name = facts.operation.id_header
-    return ids if name is None else b"%b%b: %b\r\n" % (ids, name, request_id)
+    return ids if name is None else b"%b%b: %b\r\n" % (ids, name, facts.request_id.encode())
 
 
 def _request_ids(facts: Facts) -> bytes:
@@ -70,8 +69,7 @@ def _request_ids(facts: Facts) -> bytes:
 def _origin(tally: Tally) -> bytes:
     """Who served the call, and why not somebody else."""
     assert tally.target is not None
-    family = tally.target.host.instance_family or "unknown"
-    lines = b"x-weighbridge-served-by: %b\r\n" % family.encode()
+    lines = tally.target.served_by
     if tally.fallback is not None:
         lines += b"x-weighbridge-fallback: %b\r\n" % tally.fallback.encode()
     if tally.spill is not None:

@@ -97,6 +97,11 @@ class PlainClient:
         self._finished = True
         self._wake.set()
 
+    def reply(self, status: int, lines: bytes, data: bytes) -> None:
+        """All of it."""
+        self.open(status, lines)
+        self.finish(data)
+
     # -- the request's task
 
     async def run(self, relay: Relay, receive: Receive, send: Send) -> None:

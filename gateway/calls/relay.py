@@ -5,10 +5,9 @@ each is fed to the machine on the loop, at once and in order. What goes to the c
 plain.py sends it by ASGI under any server, direct.py writes it to the connection itself.
 """
 
-import collections
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -56,14 +55,14 @@ class Services(msgspec.Struct, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes up, whichever backend takes it. ask: None: the body goes as it is.
+    """What goes up, whichever backend takes it. lines: its headers; ask: None: the body goes as it is.
 
     salt: the `cache_salt` for those that know it, as JSON; bound: name and value of the bound that is written. None: as
     the client has it.
     """
 
     path: str
-    headers: machine.Headers
+    lines: bytes
     body: bytes
     ask: Ask | FormAsk | None
     method: str = "POST"
@@ -121,6 +120,9 @@ class Client(Protocol):
     def finish(self, data: bytes) -> None:
         """The last bytes, and the end of the answer; nothing follows."""
 
+    def reply(self, status: int, lines: bytes, data: bytes) -> None:
+        """A whole answer: `open` and `finish` in one. The lines hold its content-length."""
+
 
 class Relay:
     """One call on its way through this worker. limits: those that apply to it; None: none do."""
@@ -140,7 +142,7 @@ class Relay:
         self._ticket: Ticket | None = None  # once it had to wait for a seat
         self._seated = call.facts.operation.answer.costs_tokens
         """Seats are of a server's batch; its tokenizer works beside that."""
-        self._events: collections.deque[machine.Event] = collections.deque()
+        self._events: list[machine.Event] = []
         self._busy = False
         self._attempt: Attempt | None = None
         self._paused = False
@@ -149,9 +151,11 @@ class Relay:
 
     def start(self) -> None:
         """Begin; the client hears of it later, never from within."""
-        self._services.open.add(self)
+        services = self._services
+        services.open.add(self)
         begin = self.call.start if self.limits is None else self.call.ask
-        self._act(begin(self._services.clock()))
+        for action in begin(services.clock()):
+            ACTIONS[type(action)](self, action)
 
     def record_by(self, recorder: Recording) -> None:
         """Have its lines go this way into the journal; before `start`."""
@@ -186,18 +190,22 @@ class Relay:
             self._events.append(event)
             return
         self._busy = True
-        call, clock = self.call, self._services.clock
         try:
-            for action in call.handle(event, clock()):
+            for action in self.call.handle(event, self._services.clock()):
                 ACTIONS[type(action)](self, action)
             while self._events:
-                self._act(call.handle(self._events.popleft(), clock()))
+                self._handle(self._events.pop(0))
         except Exception as error:  # noqa: BLE001  our own mistake must still end in one record and a free seat
             self._events.clear()
-            log(logger, logging.ERROR, "fault in a call", call_id=call.facts.call_id, error=repr(error))
-            self._act(call.handle(machine.Stopping(error=errors.Fault("internal error")), clock()))
+            call_id = self.call.facts.call_id
+            log(logger, logging.ERROR, "fault in a call", call_id=call_id, error=repr(error))
+            self._handle(machine.Stopping(error=errors.Fault("internal error")))
         finally:
             self._busy = False
+
+    def _handle(self, event: machine.Event) -> None:
+        for action in self.call.handle(event, self._services.clock()):
+            ACTIONS[type(action)](self, action)
 
     def data(self, attempt: int, data: bytes) -> None:
         """What an attempt's backend has sent: what needs no second look goes on at once, the rest is an event."""
@@ -272,10 +280,6 @@ class Relay:
 
     # -- actions
 
-    def _act(self, actions: Sequence[machine.Action]) -> None:
-        for action in actions:
-            ACTIONS[type(action)](self, action)
-
     def _admit(self, _action: machine.Admit) -> None:
         self._recorder.append(self)
 
@@ -306,10 +310,10 @@ class Relay:
         if entry.hold is not None and (busy := self._busy_now(entry)) is not None:
             self.feed(machine.Lost(action.attempt, error=busy))
             return
+        request = self._request
         body = self._body(action.target, salted=entry.backend.cache_salt)
         listener = _Listener(self, action.attempt)
-        request = self._request
-        self._attempt = entry.upstream.send(request.method, request.path, request.headers, body, listener)
+        self._attempt = entry.upstream.send(request.method, request.path, request.lines, body, listener)
         if self._paused:
             self._attempt.pause()
 
@@ -383,10 +387,19 @@ class Relay:
         self._recorder.append(self)
 
     def _finish(self, action: machine.Finish) -> None:
+        self._part()
+        self._client.finish(action.data)
+
+    def _reply(self, action: machine.Reply) -> None:
+        lines = action.lines if self.limits is None else action.lines + self.limits.lines
+        self._part()
+        self._client.reply(action.status, lines, action.data)
+
+    def _part(self) -> None:
+        """The call is over, and nothing is kept for it, when its client sees its end."""
         self._services.open.discard(self)
         if self.limits is not None:
             self.limits.end()
-        self._client.finish(action.data)
         # Both lead back here: without them a call is freed at its end, and the cycle collector has nothing to find.
         self._attempt = None
         if self._ticket is not None:
@@ -418,6 +431,7 @@ ACTIONS: dict[type[machine.Action], Callable[[Relay, Any], None]] = {
     machine.Write: Relay._write,
     machine.Seal: Relay._seal,
     machine.Finish: Relay._finish,
+    machine.Reply: Relay._reply,
 }
 
 

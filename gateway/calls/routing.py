@@ -52,6 +52,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     work_units: WorkUnits
 
     @functools.cached_property
+    def served_by(self) -> bytes:
+        """What answers say of it: the header's line."""
+        return b"x-weighbridge-served-by: %b\r\n" % (self.host.instance_family or "unknown").encode()
+
+    @functools.cached_property
     def shown(self) -> Shown:
         """What records say of it; many calls share a target."""
         host = self.host
@@ -198,7 +203,10 @@ class Course:
     patience_ns: by tier, how long its seats are waited for before the next tier opens.
     """
 
-    __slots__ = ("_base_tier", "_left", "_longer_than", "_open_tier", "_patience_ns", "_plan")
+    __slots__ = ("_left", "_longer_than", "_open_tier", "_patience_ns", "_plan", "base_tier")
+
+    base_tier: int  # the tier it set out in; from `set_out` on
+    _open_tier: int  # the last one that is open
 
     def __init__(self, plan: Plan, patience_ns: tuple[int, ...]) -> None:
         assert plan.able
@@ -206,8 +214,6 @@ class Course:
         self._left = plan.able
         self._patience_ns = patience_ns
         self._longer_than: int | None = None  # only walls longer than this, once one was too short
-        self._base_tier = 0
-        self._open_tier = 0
 
     def __len__(self) -> int:
         """How many may still be tried."""
@@ -218,7 +224,10 @@ class Course:
 
         returns: `patience_ns`.
         """
-        self._base_tier = self._open_tier = self._left[0].tier
+        left = self._left
+        self.base_tier = self._open_tier = tier = left[0].tier
+        if left[-1].tier == tier:
+            return None  # there is no other, as for nearly every call
         while (patience_ns := self.patience_ns) == 0:
             self.spill()
         return patience_ns
@@ -251,10 +260,6 @@ class Course:
                 self._left = left[:at] + left[at + 1 :]
                 return candidate
         raise AssertionError(f"{backend} is not to be tried")
-
-    def spilled(self, candidate: Candidate) -> bool:
-        """Did the call leave the tier it set out in because that was full?"""
-        return candidate.tier > self._base_tier
 
     def outgrow(self, length: int) -> bool:
         """The call does not fit into `length` tokens: keep those with a longer wall. returns: may it move on? Once."""

@@ -54,6 +54,11 @@ facts_in_order = record.in_order(Facts)
 """Makes `Facts` of all their fields, without names."""
 
 
+_OF_AN_ATTEMPT = (
+    "ended_ns", "finish_reasons", "first_event_ns", "mended", "reconnected", "served", "status", "usage",
+)  # fmt: skip
+
+
 class Tally:
     """The books of one call.
 
@@ -67,24 +72,22 @@ class Tally:
         "response_bytes", "served", "spill", "started_ns", "status", "target", "tier", "usage",
     )  # fmt: skip
 
+    admitted_ns: int  # from the admission on
+    started_ns: int  # of the last attempt
+
     def __init__(self, facts: Facts, plan: Plan) -> None:
         self.facts = facts
         self.plan = plan
         self.fallback = plan.unable
         self.spill: str | None = None
-        self.admitted_ns = 0
         self.queue_wait_ns = 0
         self.dispatched_ns: int | None = None
         self.first_token_ns: int | None = None
         self.last_token_ns: int | None = None
         self.response_bytes = 0
         self.attempts: list[AttemptRecord] = []
-        self._clear()
-
-    def _clear(self) -> None:
         self.target: Target | None = None
         self.tier: int | None = None
-        self.started_ns = 0
         self.first_event_ns: int | None = None
         self.ended_ns: int | None = None
         self.status: int | None = None
@@ -93,6 +96,12 @@ class Tally:
         self.usage: Usage = UNKNOWN
         self.mended: tuple[str, ...] = ()
         self.finish_reasons: tuple[str, ...] | None = None
+
+    def _clear(self) -> None:
+        """What is known of the last attempt is not of the next one."""
+        fresh = Tally(self.facts, self.plan)
+        for name in _OF_AN_ATTEMPT:
+            setattr(self, name, getattr(fresh, name))
 
     def begin_attempt(self, target: Target, tier: int, now_ns: int) -> None:
         """A seat at `target` is ours; its slot time begins."""

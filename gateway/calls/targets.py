@@ -49,7 +49,7 @@ class Targets:
             plan = routing.plan(views, max_tokens=None)
             entries = [self._registry.entries[name] for tier in served.tiers for name in tier.backends]
             standing = self._standing[served.id] = _Standing(entries, views, plan)
-        if standing.fits(max_tokens):
+        if max_tokens is None or standing.shortest is None or max_tokens < standing.shortest:
             return routing.by_load(standing.plan, self._load) if standing.several else standing.plan
         return routing.plan(self.views(served, now_ns), max_tokens=max_tokens)
 
@@ -85,7 +85,7 @@ class Targets:
 class _Standing:
     """A model's plan for calls of any load, and what it was made from."""
 
-    __slots__ = ("_busy", "_seen", "_shortest", "plan", "several")
+    __slots__ = ("_busy", "_seen", "plan", "several", "shortest")
 
     def __init__(self, entries: Sequence[Entry], views: Sequence[View], plan: Plan) -> None:
         self.plan = plan
@@ -95,7 +95,8 @@ class _Standing:
         self._seen: list[tuple[Entry, Health, bool]] = [(one, one.health, one.cold) for one in entries]
         self._busy = any(view.busy is not None for view in views)
         lengths = [view.target.max_model_len for view in views]
-        self._shortest = min([length for length in lengths if length is not None], default=None)
+        self.shortest = min([length for length in lengths if length is not None], default=None)
+        """Of the lengths: for a longer answer somebody is left out."""
 
     def holds(self, now_ns: int) -> bool:
         """Is everything as it was? While a backend is busy, never: its hold ends by itself."""
@@ -107,7 +108,3 @@ class _Standing:
             if entry.hold is not None and entry.held(now_ns) is not None:
                 return False
         return True
-
-    def fits(self, max_tokens: int | None) -> bool:
-        """Is nobody left out for being too short for such a call?"""
-        return max_tokens is None or self._shortest is None or max_tokens < self._shortest

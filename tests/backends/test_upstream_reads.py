@@ -327,7 +327,7 @@ def test_paths_with_ids_are_not_all_remembered() -> None:
     async def ask_many(_loop: MemoryLoop, upstream: Upstream) -> None:
         for number in range(2 * HEADS_MAX):
             told = Told()
-            told.attempt = upstream.send("GET", f"/v1/responses/resp_{number}", [], b"", told)
+            told.attempt = upstream.send("GET", f"/v1/responses/resp_{number}", b"", b"", told)
             assert told.attempt._request.startswith(b"GET /v1/responses/resp_%d HTTP/1.1\r\n" % number)
             told.attempt.abort()
         assert len(upstream._heads) == HEADS_MAX

@@ -74,7 +74,7 @@ class Driven:
     def begin(self, client: Any) -> Relay:
         ask = read_ask(BODY, OPERATIONS[CHAT])
         self.relay = Relay(
-            self.services, self.call, Request(path=CHAT, headers=[], body=BODY, ask=ask), client
+            self.services, self.call, Request(path=CHAT, lines=b"", body=BODY, ask=ask), client
         )
         self.relay.limits = self.limits
         return self.relay

@@ -171,7 +171,7 @@ class FakeEntry:
         self._name, self._attempts, self._laws = name, attempts, laws
         self.upstream = self
 
-    def send(self, _method: str, _path: str, _headers: m.Headers, _body: bytes, listener: Any) -> FakeAttempt:
+    def send(self, _method: str, _path: str, _lines: bytes, _body: bytes, listener: Any) -> FakeAttempt:
         self._laws.hold(all(one.fate for one in self._attempts), "two attempts at once")
         self._attempts.append(FakeAttempt(self._name, listener, self._laws))
         return self._attempts[-1]

@@ -8,6 +8,8 @@ from backends.errors import BackendError
 from backends.upstream import Attempt, Upstream
 from tests.support.rawserver import WAIT_S
 
+LINES = b"x-request-id: r1\r\ncontent-type: application/json\r\n"
+
 
 class Told:
     """An exchange that writes down what it is told. Nothing may come before `ready`, the return of `send()`."""
@@ -83,7 +85,7 @@ class Told:
 
 
 def start(upstream: Upstream, told: Told, *, method: str = "POST", body: bytes = b"{}") -> Told:
-    told.attempt = upstream.send(method, "/v1/chat/completions", [(b"x-request-id", b"r1")], body, told)
+    told.attempt = upstream.send(method, "/v1/chat/completions", LINES, body, told)
     told.ready = True
     return told
 

@@ -283,6 +283,10 @@ class World:
         assert not self.gone, "written to nobody"
         self.client += action.data
 
+    def _reply(self, action: m.Reply) -> None:
+        self._open(m.Open(action.status, action.lines))
+        self._finish(m.Finish(action.data))
+
     def _seal(self, _action: m.Seal) -> None:
         self.unwritten.append((lambda: self.call.record(3, "1" * 64, self.now_ns), m.Sealed()))
 

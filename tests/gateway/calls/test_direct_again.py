@@ -240,7 +240,7 @@ def test_a_known_head(scene: Callable[[Connection], None], connection: Connectio
 
 
 BROKEN = [
-    ("finish", "if not self.pipeline:", "if True:", behind_a_pipelined_one),
+    ("_end", "if not self.pipeline:", "if True:", behind_a_pipelined_one),
     ("_again", "self._watch.phase is not _IDLE or ", "", rest_of_a_body),
     ("_again", " or self.flow.write_paused", "", slow),
     ("_again", " or len(body) > api.body_bytes_max", "", too_large),

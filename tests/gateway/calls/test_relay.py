@@ -64,7 +64,7 @@ def test_a_backend_that_was_not_read_is_read_before_it_is_late() -> None:
         client = PlainClient(BUFFER_BYTES)
         client._relay = relay = Relay(services, call, None, client)
         relay._attempt = attempt
-        relay._act([machine.Write(b"x" * (BUFFER_BYTES + 1))])
+        relay._write(machine.Write(b"x" * (BUFFER_BYTES + 1)))
         assert attempt.paused
         assert passed == [Bound.BUFFER]
         relay.sweep(20)
@@ -100,7 +100,7 @@ def test_a_client_that_takes_nothing_does_not_outlive_the_whole_calls_time() -> 
         client = PlainClient(BUFFER_BYTES)
         client._relay = relay = Relay(services_of([]), call, None, client)
         relay._attempt = Reading()
-        relay._act([machine.Write(b"x" * (BUFFER_BYTES + 1))])
+        relay._write(machine.Write(b"x" * (BUFFER_BYTES + 1)))
         relay.sweep(call.unread_deadline_ns)
         assert call.fed == [machine.Timer()]
 
