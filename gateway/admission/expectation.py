@@ -75,9 +75,13 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """tokens: of a rate. hold_pusd: of budgets; None: it can't be priced. written: the bound to write; None: none."""
+    """tokens: of a rate; tokens_min: those that the client itself names. hold_pusd: of budgets; None: unknown.
+
+    written: the bound to write; None: none.
+    """
 
     tokens: int
+    tokens_min: int
     hold_pusd: int | None
     written: int | None = None
 
@@ -132,7 +136,7 @@ class Expectations:
             hold_pusd = learned.cost_pusd or 0 if learned is not None else 0
         else:
             hold_pusd = None
-        return Estimate(tokens=_rated(prompt, completion, demand), hold_pusd=hold_pusd)
+        return _estimate(prompt, completion, demand, hold_pusd)
 
     def worst(
         self, tenant: str, model: str, demand: Demand, tariffs: Sequence[Tariff], ceiling: Ceiling
@@ -145,11 +149,7 @@ class Expectations:
         if demand.generates and ceiling.prompt_tokens is not None:
             written, each = _bound(demand, ceiling, completion // demand.choices)
         answer = None if each is None else each * demand.choices * ceiling.prompts
-        return Estimate(
-            tokens=_rated(prompt, completion, demand),
-            hold_pusd=_dearest(tariffs, ceiling, demand, answer),
-            written=written,
-        )
+        return _estimate(prompt, completion, demand, _dearest(tariffs, ceiling, demand, answer), written)
 
 
 def ceiling(body: bytes, operation: str, *, length_max: int | None, slot_ns_max: int) -> Ceiling:
@@ -185,10 +185,13 @@ def _completion(learned: _Learned | None, demand: Demand) -> int:
     return each * demand.choices
 
 
-def _rated(prompt: int, completion: int, demand: Demand) -> int:
+def _estimate(
+    prompt: int, completion: int, demand: Demand, hold_pusd: int | None, written: int | None = None
+) -> Estimate:
+    named = 0
     if demand.generates and demand.max_tokens is not None:
-        completion = demand.max_tokens * demand.choices
-    return prompt + completion
+        named = completion = demand.max_tokens * demand.choices
+    return Estimate(tokens=prompt + completion, tokens_min=named, hold_pusd=hold_pusd, written=written)
 
 
 def _usage(prompt: int, completion: int) -> Usage:

@@ -7,7 +7,7 @@
 and the same of tokens. Of several limits of a kind they tell of the tightest.
 """
 
-import msgspec
+from metering.limits.asks import Rate
 
 NAMES = tuple(
     f"x-ratelimit-{what}-{kind}"
@@ -21,15 +21,7 @@ _MS_PER_MINUTE = 60 * _MS_PER_S
 _MS_PER_HOUR = 60 * _MS_PER_MINUTE
 
 
-class Left(msgspec.Struct, frozen=True):
-    """Of one limit: how much a minute, what is left of it now, and when all of it will be (milliseconds)."""
-
-    limit: int
-    remaining: int
-    reset_ms: int
-
-
-def lines(requests: Left | None, tokens: Left | None) -> bytes:
+def lines(requests: Rate | None, tokens: Rate | None) -> bytes:
     """As they go on the wire. None: there is no such limit, and no such header."""
     told = b""
     if requests is not None:
@@ -39,10 +31,10 @@ def lines(requests: Left | None, tokens: Left | None) -> bytes:
     return told
 
 
-def _lines(kind: bytes, left: Left) -> bytes:
+def _lines(kind: bytes, rate: Rate) -> bytes:
     return (
         b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n"
-        % (kind, left.limit, kind, max(left.remaining, 0), kind, duration(left.reset_ms).encode())
+        % (kind, rate.limit, kind, max(rate.remaining, 0), kind, duration(rate.reset_ms).encode())
     )  # fmt: skip
 
 

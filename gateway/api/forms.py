@@ -29,6 +29,7 @@ class FormAsk(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None
     length: str | None
     n: int | None = None
+    salt: str | None = None
     keys: tuple[str, ...]
     form: Form
     fields: Mapping[str, Part]

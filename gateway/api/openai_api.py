@@ -19,6 +19,8 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.admission.admission import Admissions
+from gateway.admission.salts import Salts
 from gateway.api import bodies, errors, openapi, response_ids
 from gateway.api.auth import Keys, Principal
 from gateway.api.errors import GatewayError
@@ -50,7 +52,8 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}
 class OpenAIApi:
     """What the OpenAI face needs of the worker.
 
-    models: by id and by alias. created_s: when this worker started, in seconds since 1970.
+    models: by id and by alias. admissions: whom calls that limits apply to ask; salts: what keeps tenants' prompts
+    apart at the servers. created_s: when this worker started, in seconds since 1970.
     new_relay: what carries a call, whichever operation it is of.
     """
 
@@ -61,6 +64,8 @@ class OpenAIApi:
         keys: Keys,
         models: Mapping[str, ServedModel],
         targets: Targets,
+        admissions: Admissions,
+        salts: Salts,
         created_s: int,
         bounds: Bounds,
     ) -> None:
@@ -73,6 +78,8 @@ class OpenAIApi:
         self._models = models
         self._places = places_of(models.values())
         self._targets = targets
+        self._admissions = admissions
+        self._salts = salts
         self._created_s = created_s
         self._request_ids = map(f"req-{secrets.token_hex(6)}-{{}}".format, itertools.count(1))
 
@@ -193,13 +200,20 @@ class OpenAIApi:
             received_ns,  # received_ns
             wall_offset_ns,  # wall_offset_ns
         )
+        limits = self._admissions.of(
+            principal, served, operation, ask, body, plan, received_ns + wall_offset_ns
+        )
         request = relay.Request(
             path=operation.path,
             lines=lines_up(visit, traced=trace_id is not None, kind=b"" if operation.form else _JSON_LINE),
             body=body,
             ask=ask,
+            salt=self._salts.of(principal.tenant, ask.salt) if operation.salted else None,
+            bound=None if limits is None else limits.bound,
         )
-        return self.new_relay(services, Call(facts, plan, served.limits), request, client)
+        begun = self.new_relay(services, Call(facts, plan, served.limits), request, client)
+        begun.limits = limits
+        return begun
 
     def _holder(self, ask: Ask | FormAsk, tenant: str, served: ServedModel) -> str | None:
         """The backend that holds the response which is to be continued; None: there is none to continue.

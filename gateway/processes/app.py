@@ -21,6 +21,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends.registry import Entry, Registry
 from backends.upstream import Upstream
+from gateway.admission import salt_key
+from gateway.admission.admission import Admissions
+from gateway.admission.salts import Salts
 from gateway.api import errors, openai_api, paths
 from gateway.api.auth import Keys
 from gateway.api.cors import CorsPolicy
@@ -211,7 +214,10 @@ async def _open(
             app.router.routes += face.routes()
     tenant_keys = TenantKeys(pathlib.Path(config.state_dir), cfg.with_digests(config))
     tenant_keys.refresh()
-    door.api = _open_faces(config, services, targets, gauges, warnings, main, ops_app)
+    admissions = Admissions(limiter)
+    admissions.use(config.tenants)
+    salts = Salts(salt_key.load(pathlib.Path(config.state_dir)), [tenant.name for tenant in config.tenants])
+    door.api = _open_faces(config, services, targets, admissions, salts, gauges, warnings, main, ops_app)
     if tenant_keys.wanted:
         door.api.new_relay = digested.maker(tenant_keys)
     door.api.new_relay = captures.maker(door.api.new_relay)
@@ -263,6 +269,8 @@ def _open_faces(
     config: Config,
     services: Services,
     targets: Targets,
+    admissions: Admissions,
+    salts: Salts,
     gauges: Callable[[], None],
     warnings: Callable[[], Sequence[str]],
     main: App,
@@ -276,6 +284,8 @@ def _open_faces(
         keys=keys,
         models=names,
         targets=targets,
+        admissions=admissions,
+        salts=salts,
         created_s=int(time.time()),
         bounds=config.bounds,
     )

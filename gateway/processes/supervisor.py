@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from gateway.admission import salt_key
 from gateway.configuration.archives import archive_of
 from gateway.configuration.config import Config, Redis, host_and_port, to_json, with_digests
 from gateway.configuration.config_load import redis_url
@@ -129,6 +130,7 @@ def _run(
     try:
         caretaker.tidy()
         digests.ensure(state_dir, with_digests(config))
+        salt_key.ensure(state_dir)
         workplaces = [
             Workplace(index, config.workers, Ports(main, ops), worker, resolved, mirror_fd=mirror_fd)
             for index in range(config.workers)

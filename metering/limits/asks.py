@@ -33,6 +33,7 @@ class Principal(Protocol):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What a call asks for. model: its id. tokens: that it is expected to take, prompt and completion.
 
+    tokens_min: those that the client names itself. What is above that is a guess, which no limit refuses for ever.
     hold_pusd: what it reserves of budgets until its cost is known; None: it can't be priced beforehand.
     """
 
@@ -41,6 +42,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
     model: str
     tokens: int
+    tokens_min: int = 0
     hold_pusd: int | None
 
 
@@ -177,6 +179,11 @@ class Ask:
         self.scopes = scopes
         self.answered = answered
         self.tokens = wish.tokens
+        if wish.tokens > wish.tokens_min:
+            for scope in scopes:
+                limit = scope.terms.tokens_per_minute
+                if limit is not None and self.tokens > limit:
+                    self.tokens = max(limit, wish.tokens_min)
         self.hold_pusd = wish.hold_pusd or 0
         self.answer: Answer | None = None
         self.given_up = False

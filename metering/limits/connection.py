@@ -239,9 +239,8 @@ class _Wire(asyncio.Protocol):
         self._watched = 0  # the command whose reply is waited for
         self._since_ms = 0  # … since then
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport  # uvloop's is no instance of asyncio's
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio calls it so
         self.lose()

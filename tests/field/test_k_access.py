@@ -68,7 +68,7 @@ def route_table() -> set[str]:
     config = msgspec.convert(tree, Config)
     absent = cast(Any, None)
     main, ops = app.App(), app.App()
-    app._open_faces(config, absent, absent, lambda: None, tuple, main, ops)
+    app._open_faces(config, absent, absent, absent, absent, lambda: None, tuple, main, ops)
     audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=absent)
     finance = FinanceApi(config=config, keys=Keys(config.tenants), recorder=absent)
     routes = [*main.router.routes, *ops.router.routes, *audit.routes(), *finance.routes()]

@@ -144,6 +144,12 @@ def new_key() -> tuple[str, str]:
     return key, "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
+def _sections(of_tenant: dict[str, object]) -> tuple[dict, dict]:
+    """What is laid over a tenant's section, and over its key's."""
+    own = {name: value for name, value in of_tenant.items() if name != "key"}
+    return own, dict(of_tenant.get("key", {}))
+
+
 @contextlib.contextmanager
 def running(
     directory: pathlib.Path,
@@ -159,22 +165,25 @@ def running(
     ready: bool = True,
     scopes: dict[str, list[str]] | None = None,
     tenant_keys: dict[str, object] | None = None,
+    of_tenants: dict[str, dict[str, object]] | None = None,
     **more: object,
 ) -> Iterator[Gateway]:
     """A gateway before these backends; its children are gone at the end.
 
     ready: wait until calls can be served. code: another release's packages. tiers: default: one, of all backends.
     Every tenant has one key with all scopes, or with those of `scopes` by its name. tenant_keys: laid over the
-    section of each tenant.
+    section of each tenant; of_tenants: over those of some, by name (`key`: over that of its key).
     """
     made = {tenant: new_key() for tenant in tenants}
+    sections = {tenant: _sections((of_tenants or {}).get(tenant, {})) for tenant in tenants}
     all_scopes = ["inference", "operator", "finance", "auditor"]
     config = {
         "listen": f"127.0.0.1:{free_port()}",
         "state_dir": str(directory / "state"),
         "tenants": [
             {"name": tenant, "projects": ["main"], "tags": {"cost_center": "42"},
-             "keys": [{"hash": digest, "scopes": (scopes or {}).get(tenant, all_scopes)}], **(tenant_keys or {})}
+             "keys": [{"hash": digest, "scopes": (scopes or {}).get(tenant, all_scopes), **sections[tenant][1]}],
+             **(tenant_keys or {}), **sections[tenant][0]}
             for tenant, (_, digest) in made.items()
         ],
         "models": [

@@ -68,6 +68,7 @@ def slot_rate() -> SlotRate:
 def test_before_anything_is_learned(asked: Demand, tokens: int, hold: int) -> None:
     found = Expectations().expected("acme", "m1", asked, CARD)
     assert (found.tokens, found.hold_pusd, found.written) == (tokens, hold, None)
+    assert found.tokens_min == (found.tokens - 20 if asked.generates else 0)
 
 
 def test_what_calls_took_is_what_the_next_is_expected_to_take() -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission.ratelimit_headers import NAMES, Left, duration, lines
+from gateway.admission.ratelimit_headers import NAMES, duration, lines
+from metering.limits.asks import Rate
 
 
 @pytest.mark.parametrize(
@@ -37,12 +38,12 @@ def test_a_client_reads_what_was_meant(ms: int) -> None:
 
 def test_a_limit_that_is_not_there_has_no_header() -> None:
     assert lines(None, None) == b""
-    assert lines(Left(60, 59, 1000), None) == (
+    assert lines(Rate(60, 59, 1000), None) == (
         b"x-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 59\r\nx-ratelimit-reset-requests: 1s\r\n"
     )
-    assert lines(None, Left(9, -3, 0)).splitlines()[1] == b"x-ratelimit-remaining-tokens: 0"
+    assert lines(None, Rate(9, -3, 0)).splitlines()[1] == b"x-ratelimit-remaining-tokens: 0"
 
 
 def test_all_names_are_those_that_are_told_of() -> None:
-    told = lines(Left(1, 1, 1), Left(1, 1, 1)).decode()
+    told = lines(Rate(1, 1, 1), Rate(1, 1, 1)).decode()
     assert tuple(line.partition(":")[0] for line in told.splitlines()) == NAMES

@@ -43,7 +43,10 @@ def test_a_fault_of_ours_before_admission_is_an_answer_and_a_line() -> None:
         exceeded=lambda _: None,
     )
     keys = Keys([Tenant(name="acme", keys=(Key(hash=hash_of("wb-k")),))])
-    api = OpenAIApi(services=services, keys=keys, models=Broken(), targets=None, created_s=0, bounds=Bounds())
+    api = OpenAIApi(
+        services=services, keys=keys, models=Broken(), targets=None, admissions=None, salts=None, created_s=0,
+        bounds=Bounds(),
+    )  # fmt: skip
     scope = {
         "type": "http",
         "method": "POST",
