@@ -45,6 +45,10 @@ class _Keeping:
         """As the client's. These bytes are kept already: their record was written before they leave."""
         self._client.finish(data)
 
+    def reply(self, status: int, lines: bytes, data: bytes) -> None:
+        """The same."""
+        self._client.reply(status, lines, data)
+
     def take(self, data: bytes) -> None:
         """Keep these, as far as there is room."""
         self.bytes += len(data)
