@@ -1,6 +1,7 @@
 """Where an export goes: a file or directory here, an S3-compatible bucket, or stdout.
 
-What is put is whole: a file gets its name once all of it is on disk, an object is put in one go and never overwritten.
+What is put is whole: a file gets its name once all of it is on disk, an object once all of it is there, and is never
+overwritten.
 """
 
 import contextlib
@@ -139,11 +140,11 @@ class Bucket:
     def put(self, made: pathlib.Path) -> None:
         """As ExportPlace.put. Of a directory each file is an object; without a manifest they are no export yet."""
         if made.is_file():
-            self._objects.put_new(self._name, made.read_bytes())
+            self._objects.put_file(self._name, made)
             return
         for file in sorted(made.rglob("*")):
             if file.is_file():
-                self._objects.put_new(f"{self._name}/{file.relative_to(made).as_posix()}", file.read_bytes())
+                self._objects.put_file(f"{self._name}/{file.relative_to(made).as_posix()}", file)
 
     def put_manifest(self, data: bytes) -> None:
         """As ExportPlace.put_manifest."""

@@ -7,11 +7,13 @@ a web identity, the container's or the instance's role.
 
 import contextlib
 import datetime
+import io
 import os
 import pathlib
+import shutil
 import urllib.parse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from metering.files import clear_leftovers, part_of, sync_directory
 from metering.units import NS_PER_S
@@ -28,6 +30,11 @@ _CONNECT = "5s"
 _REQUEST = "60s"
 _RETRIES = 2
 _RETRY = datetime.timedelta(seconds=60)
+WHOLE_BYTES_MAX = 32 * 1024 * 1024
+"""A larger file goes into a bucket in parts."""
+_PART_BYTES = 8 * 1024 * 1024
+_PARTS_AT_ONCE = 2
+_COPY_BYTES = 1 << 20
 
 
 class ArchiveError(Exception):
@@ -55,6 +62,9 @@ class Objects(Protocol):
 
     def put_new(self, path: str, data: bytes) -> None:
         """Raises AlreadyThere too."""
+
+    def put_file(self, path: str, file: pathlib.Path) -> None:
+        """The same of a file of any size, of which little is in memory. Raises AlreadyThere, OSError too."""
 
     def get(self, path: str) -> bytes | None:
         """None: there is no such object."""
@@ -95,14 +105,23 @@ class LocalObjects:
         clear_leftovers(self._root, _LEFTOVER_S)
 
     def put_new(self, path: str, data: bytes) -> None:
-        """As Objects.put_new. A link fails where there is a file already, and is there at once or not at all."""
+        """As Objects.put_new."""
+        self._put(path, io.BytesIO(data))
+
+    def put_file(self, path: str, file: pathlib.Path) -> None:
+        """As Objects.put_file."""
+        with open(file, "rb") as source:
+            self._put(path, source)
+
+    def _put(self, path: str, source: BinaryIO) -> None:
+        """A link fails where there is a file already, and is there at once or not at all."""
         target = self._root / path
         part = part_of(target)
         with self._told(path):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with open(part, "xb") as file:
-                    file.write(data)
+                    shutil.copyfileobj(source, file, _COPY_BYTES)
                     file.flush()
                     os.fsync(file.fileno())
                 os.link(part, target)
@@ -175,6 +194,32 @@ class BucketObjects:
             except AlreadyExistsError:
                 raise AlreadyThere(f"{self._url(path)} is there already") from None
 
+    def put_file(self, path: str, file: pathlib.Path) -> None:
+        """As Objects.put_file: a large one in parts under a hidden name, and copied to its own one by the storage.
+
+        Only a copy can be refused where something is there: S3 has no such condition for an upload in parts, as far
+        as obstore knows. An upload that fails is called off; of one that was killed storage keeps parts that no
+        listing shows, until a lifecycle rule (AbortIncompleteMultipartUpload) clears them.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        if file.stat().st_size <= WHOLE_BYTES_MAX:
+            self.put_new(path, file.read_bytes())
+            return
+        part = part_of(pathlib.Path(path)).as_posix()
+        with open(file, "rb") as source, self._told(path):
+            try:
+                obstore.put(
+                    self._store(), part, source, use_multipart=True, chunk_size=_PART_BYTES,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )  # fmt: skip
+                obstore.copy(self._store(), part, path, overwrite=False)
+            except AlreadyExistsError:
+                raise AlreadyThere(f"{self._url(path)} is there already") from None
+            finally:
+                self.delete(part)
+
     def get(self, path: str) -> bytes | None:
         """As Objects.get."""
         import obstore
@@ -211,7 +256,7 @@ class BucketObjects:
         from obstore.store import S3Store
 
         if self._connected is None:
-            config: S3Config = {}
+            config: S3Config = {"copy_if_not_exists": "multipart"}
             if self._endpoint:
                 config["endpoint"] = self._endpoint
             if self._region:
