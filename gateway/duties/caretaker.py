@@ -128,6 +128,11 @@ class Caretaker:
         """Go round at once."""
         self._poked.set()
 
+    def look_after(self, tenants: Collection[str]) -> None:
+        """Look after these tenants too: until they are, none of their limits is checked."""
+        self._upkeep.look_after(tenants)
+        self.poke()
+
     def behind(self) -> None:
         """Go round at once: the store has lost records, so this is another life of it."""
         self._behind.set()
@@ -191,6 +196,7 @@ class Caretaker:
         try:
             directories = journal.directories(self._journals)
             await self._upkeep.round(directories)
+            await self._upkeep.clear_limits()
             older_than_ns = (
                 None if self._retention_days is None else self._older_than_ns(self._retention_days)
             )

@@ -46,6 +46,15 @@ class Register:
         self._writers: dict[str, Writer] = {}  # as the store had them last
         self._floors: dict[str, str] = {}
 
+    def told(self, tenant: str) -> frozenset[str]:
+        """Writers of which all is in the ledger for this tenant, or that were given up, as was last seen."""
+        return frozenset(
+            name
+            for name, one in self._writers.items()
+            if one.state == "gone"
+            or (one.state == "closed" and one.epoch == self.epoch != NO_EPOCH and tenant not in one.behind)
+        )
+
     async def begin(self, tenants: Collection[str], *, lost: bool = False) -> str:
         """See to it that tenants are in the store's epoch, before anything is compared in it. returns: that epoch.
 

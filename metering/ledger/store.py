@@ -8,6 +8,7 @@
     wb:1:{<tenant>}:meta            hash  epoch, ready, floor
     wb:1:{<tenant>}:h:<yyyymmddhh>  hash  project|model|family|unit → integer
     wb:1:{<tenant>}:w:<yyyymmddhh>  hash  writer|unit → integer: the same amounts, by whose records they are
+    wb:1:{<tenant>}:l, :lw, :l:*    hash  what calls under way hold of limits (metering/limits/limiter.py)
     wb:1:{<tenant>}:b:<window>      hash  scope → integer: costs, by the month, the day and the hour of admission
 
 Batches go in by one script (metering/data/post.lua), so a mark and the sums it stands for are written in
@@ -237,6 +238,25 @@ class Store:
         (reply,) = _unwrap(await self._servers.ask([("HGETALL", _ANCHORS_KEY)]))
         return dict(reply)
 
+    # What workers hold of limits (metering/limits/limiter.py)
+
+    async def limit_workers(self, tenants: Iterable[str]) -> dict[str, list[str]]:
+        """The workers that hold something of each tenant's limits, or did; of tenants that have any such."""
+        names = list(tenants)
+        replies = await self._servers.ask([("HKEYS", f"{_limits_key(tenant)}w") for tenant in names])
+        found = zip(names, replies, strict=True)
+        return {tenant: _unwrap([reply])[0] for tenant, reply in found if reply and not _is_wrong_type(reply)}
+
+    async def clear_limits(self, dead: Sequence[tuple[str, str]], *, with_held: bool) -> None:
+        """Nothing is under way of these workers, each (tenant, writer). with_held: nor is anything held."""
+        text, commands = _lua("limits_sums") + _lua("limits_clear"), []
+        for tenant, writer in dead:
+            key = _limits_key(tenant)
+            keys = (key, f"{key}w", f"{key}:{writer}")
+            commands.append(("EVAL", text, "3", *keys, writer, str(int(with_held))))
+        replies = await self._servers.ask(commands)
+        _unwrap([reply for reply in replies if not _is_wrong_type(reply)])
+
     # Batches and marks
 
     async def post(self, batches: Sequence[Batch]) -> list[Reply]:
@@ -363,6 +383,10 @@ def _post(command: str, script: str, batch: Batch) -> Command:
     for (window, scope), amount in batch.spent.items():
         words += (str(windows[window]), scope, str(amount))
     return (command, script, str(len(keys)), *keys, *words)
+
+
+def _limits_key(tenant: str) -> str:
+    return f"wb:1:{{{tenant}}}:l"
 
 
 def _marks_key(tenant: str) -> str:

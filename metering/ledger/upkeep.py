@@ -39,6 +39,10 @@ class Upkeep:
         self.register = Register(store, host=host)
         self._configured = frozenset(tenants)
 
+    def look_after(self, tenants: Collection[str]) -> None:
+        """Look after these tenants too, from the next round on."""
+        self._configured |= frozenset(tenants)
+
     @property
     def tenants(self) -> frozenset[str]:
         """All that are known here."""
@@ -54,6 +58,20 @@ class Upkeep:
         await self.register.state(self._stated(directories))
         await self.settle()
         return True
+
+    async def clear_limits(self) -> None:
+        """Let go of what dead workers had under way, and hold, of tenants' limits. Raises StoreUnavailable."""
+        running, held = [], []
+        for tenant, workers in (await self._store.limit_workers(self.tenants)).items():
+            told = self.register.told(tenant)
+            for writer in workers:
+                stream = (tenant, writer)
+                if writer in told or (writer in self.folder.learnt and stream not in self.folder.left):
+                    held.append(stream)
+                elif writer in self.folder.learnt:
+                    running.append(stream)
+        await self._store.clear_limits(running, with_held=False)
+        await self._store.clear_limits(held, with_held=True)
 
     async def settle(self) -> None:
         """Say who is ready by now. Raises StoreUnavailable."""
