@@ -13,12 +13,14 @@ from gateway.commands import (
     control_command,
     export_commands,
     focus_commands,
+    keys_command,
     ledger_commands,
     price_commands,
     rate_commands,
     reconcile_command,
     report_command,
     statement_command,
+    tenants_command,
 )
 from gateway.commands.commands import (
     EXIT_FAILED,
@@ -90,7 +92,7 @@ def check(args: argparse.Namespace) -> int:
 def key_new(args: argparse.Namespace) -> int:
     """Make an API key. It is shown this once; the configuration holds its hash."""
     from gateway.api.auth import hash_of
-    from gateway.commands.keys import new_key
+    from gateway.api.new_keys import new_key
 
     check_tenant(args.tenant)
     key = new_key()
@@ -161,6 +163,8 @@ def parser() -> argparse.ArgumentParser:
     reconcile_command.add_to(commands)
     report_command.add_to(commands)
     statement_command.add_to(commands)
+    tenants_command.add_to(commands)
+    keys_command.add_to(commands)
     return top
 
 

@@ -112,10 +112,30 @@ class UnknownKey(GatewayError):
     code = "invalid_api_key"
 
 
+class KeyBarred(UnknownKey):
+    """A key that was good once, or will be again."""
+
+
+class DirectoryStale(GatewayError):
+    """A key of the directory, which could not be compared with the other gateways' for too long."""
+
+    status, code = http.HTTPStatus.SERVICE_UNAVAILABLE, "directory_stale"
+
+
 class ScopeMissing(GatewayError):
     """A known key without the scope that this path needs."""
 
     status, type = http.HTTPStatus.FORBIDDEN, "invalid_request_error"
+
+
+class OutOfBounds(ScopeMissing):
+    """A known key, used from where or for what it may not be used."""
+
+
+class HostNotAllowed(GatewayError):
+    """A request to an address of this machine by a name that is none of its: a page's, by DNS rebinding."""
+
+    status, type = http.HTTPStatus.MISDIRECTED_REQUEST, "invalid_request_error"
 
 
 class OriginNotAllowed(GatewayError):
@@ -147,6 +167,18 @@ class MethodNotAllowed(GatewayError):
     """The path exists, the method does not."""
 
     status, type = http.HTTPStatus.METHOD_NOT_ALLOWED, "invalid_request_error"
+
+
+class Conflict(GatewayError):
+    """What is asked for is not possible with what there is."""
+
+    status, type = http.HTTPStatus.CONFLICT, "invalid_request_error"
+
+
+class VersionDiffers(GatewayError):
+    """Somebody has changed it since the version that the request is about."""
+
+    status, type = http.HTTPStatus.PRECONDITION_FAILED, "invalid_request_error"
 
 
 class NoBackend(GatewayError):
@@ -233,6 +265,10 @@ class RateLimited(GatewayError):
         if self.wait_ms is not None:
             headers.append((b"retry-after-ms", b"%d" % self.wait_ms))
         return headers
+
+
+class TooManyAttempts(RateLimited):
+    """Too many keys that are not known came from one address."""
 
 
 class OutOfBudget(RateLimited):

@@ -20,6 +20,7 @@ from gateway.api.openai_api import (
     lines_up,
     no_room,
     nobody,
+    origins_of,
     places_of,
     trace_id_of,
 )
@@ -59,7 +60,7 @@ class KeptResponses:
         visit = self._api.visit(self._operation.path, scope["headers"])
         begin = functools.partial(self._begin, scope["path_params"]["response_id"], scope["query_string"])
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await self._api.serve(visit, begin, method, receive, send)
+        await self._api.serve(visit, begin, method, origins_of(scope), receive, send)
 
     def _begin(self, response_id: str, query: bytes, visit: Visit, _body: bytes, client: Client) -> Relay:
         """A call of it; of a body nothing is wanted. Raises GatewayError."""
@@ -69,7 +70,7 @@ class KeptResponses:
             raise behind()
         _check_query(query)
         place = response_ids.holder(response_id, tenant=principal.tenant, places=self._places)
-        if place is None:
+        if place is None or not principal.may_ask(place[0]):
             raise errors.ResponseNotFound(response_id, param="response_id")
         model, backend = place
         served = self._models[model]

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.admission.admission import Admissions
 from gateway.admission.salts import Salts
 from gateway.api import bodies, errors, openapi, response_ids
-from gateway.api.auth import Keys, Principal
+from gateway.api.auth import Principal
 from gateway.api.errors import GatewayError
 from gateway.api.forms import FormAsk, read_form_ask
 from gateway.api.operations import ALL_OPERATIONS, Operation
@@ -38,6 +38,9 @@ from gateway.calls.routing import TOO_LONG
 from gateway.calls.tally import facts_in_order
 from gateway.calls.targets import ServedModel, Targets
 from gateway.configuration.config import Bounds
+from gateway.configuration.config import Scope as KeyScope
+from gateway.directory.entrance import Entrance
+from gateway.directory.sources import Origin, Origins
 from metering import record
 from metering.journal.refusals import Refusal
 from metering.logs import log
@@ -61,7 +64,7 @@ class OpenAIApi:
         self,
         *,
         services: Services,
-        keys: Keys,
+        entrance: Entrance,
         models: Mapping[str, ServedModel],
         targets: Targets,
         admissions: Admissions,
@@ -74,7 +77,8 @@ class OpenAIApi:
         self._buffer_bytes_max = bounds.buffer_bytes_max
         self._patience = Patience.of(bounds)
         self._services = services
-        self._keys = keys
+        self._entrance = entrance
+        self._keys = entrance.keys
         self._models = models
         self._places = places_of(models.values())
         self._targets = targets
@@ -86,13 +90,15 @@ class OpenAIApi:
     async def generate(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request to one of OPERATIONS under any server: the plain driver."""
         visit = self.visit(scope["path"], scope["headers"])
-        await self.serve(visit, self.begin, scope["method"], receive, send)
+        await self.serve(visit, self.begin, scope["method"], origins_of(scope), receive, send)
 
-    async def serve(self, visit: "Visit", begin: "Begin", method: str, receive: Receive, send: Send) -> None:
+    async def serve(
+        self, visit: "Visit", begin: "Begin", method: str, origin: Origins, receive: Receive, send: Send
+    ) -> None:
         """Serve a request by the plain driver. begin: makes a call of it, once its body has come."""
         client = PlainClient(self._buffer_bytes_max)
         try:
-            self.authorize(visit, method)
+            self.authorize(visit, method, origin)
             body = await read_body(receive, bytes_max=self.body_bytes_max, patience=self._patience)
             if body is None:
                 return
@@ -136,14 +142,15 @@ class OpenAIApi:
             principal=principal,
         )
 
-    def authorize(self, visit: "Visit", method: str) -> None:
-        """What can be refused without the body. Raises GatewayError."""
+    def authorize(self, visit: "Visit", method: str, origin: Origins) -> None:
+        """What can be refused without the body. origin: where it comes from. Raises GatewayError."""
         if method != visit.operation.method:
             raise errors.MethodNotAllowed(f"this path takes {visit.operation.method}")
         headers = visit.headers
-        visit.principal = principal = self._keys.principal(
-            headers.get(b"authorization"), headers.get(b"x-api-key")
+        visit.principal = principal = self._entrance.known(
+            headers.get(b"authorization"), headers.get(b"x-api-key"), origin
         )
+        self._entrance.check(principal, visit.operation.name, origin)
         principal.require("inference")
         check = bodies.check_form if visit.operation.form else bodies.check
         check(headers, self.body_bytes_max)
@@ -163,7 +170,7 @@ class OpenAIApi:
         else:
             ask = read_ask(body, operation)
         served = self._models.get(ask.model)
-        if served is None:
+        if served is None or not principal.may_ask(served.id):
             raise errors.ModelNotFound(
                 f"the model {errors.shown(ask.model)} does not exist here", param="model"
             )
@@ -273,23 +280,23 @@ class OpenAIApi:
 
     async def models(self, request: StarletteRequest) -> Response:
         """GET /v1/models: every model by its id; aliases are understood, not listed."""
-        self._keys.principal(*credentials(request)).require("inference")
-        served = {model.id: model for model in self._models.values()}
+        principal = entered(self._entrance, request, "inference")
+        served = {model.id: model for model in self._models.values() if principal.may_ask(model.id)}
         cards = [self._card(model) for _, model in sorted(served.items())]
         return listed(request, {"object": "list", "data": cards})
 
     async def model(self, request: StarletteRequest) -> Response:
         """GET /v1/models/{id}."""
-        self._keys.principal(*credentials(request)).require("inference")
+        principal = entered(self._entrance, request, "inference")
         name = request.path_params["model"]
         served = self._models.get(name)
-        if served is None:
+        if served is None or not principal.may_ask(served.id):
             raise errors.ModelNotFound(f"the model {errors.shown(name)} does not exist here", param="model")
         return listed(request, self._card(served))
 
     async def description(self, request: StarletteRequest) -> Response:
         """GET /openapi.json."""
-        self._keys.principal(*credentials(request)).require("inference")
+        entered(self._entrance, request, "inference")
         ids = sorted({model.id for model in self._models.values()})
         return listed(request, openapi.document(importlib.metadata.version("weighbridge"), ids))
 
@@ -410,6 +417,21 @@ def credentials(request: StarletteRequest) -> tuple[bytes | None, bytes | None]:
     """The headers that may hold a key, as they came: `Authorization` and `x-api-key`."""
     headers = dict(request.scope["headers"])
     return headers.get(b"authorization"), headers.get(b"x-api-key")
+
+
+def origins_of(scope: Scope) -> Origins:
+    """Where a request comes from, should somebody want to know."""
+    return lambda: Origin(scope["client"][0] if scope.get("client") else None, scope["headers"])
+
+
+def entered(entrance: Entrance, request: StarletteRequest, scope: KeyScope) -> Principal:
+    """Who asks an ordinary endpoint that needs this scope. Raises UnknownKey, TooManyAttempts, ScopeMissing and those
+    of a key's guard."""
+    origin = origins_of(request.scope)
+    principal = entrance.known(*credentials(request), origin)
+    entrance.check(principal, None, origin)
+    principal.require(scope)
+    return principal
 
 
 def _given_id(headers: Mapping[bytes, bytes]) -> str | None:

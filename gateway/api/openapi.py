@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.sized import PACKABLE
-from gateway.api import openapi_words, wire
+from gateway.api import openapi_admin, openapi_words, wire
 from gateway.api.errors import Shape
 from gateway.api.operations import CANCEL, OPERATIONS, RETRIEVE, Operation
 
@@ -17,6 +17,17 @@ Json = dict[str, Any]
 
 def document(version: str, models: Sequence[str]) -> Json:
     """version: of Weighbridge. models: ids of those that are served; they stand there as examples."""
+    paths = {path: {"post": _operation(operation, models)} for path, operation in OPERATIONS.items()}
+    paths |= {kept.path: {kept.method.lower(): _kept(kept)} for kept in (RETRIEVE, CANCEL)}
+    return _document(version, paths | _PAGES | _AUDIT | _FINANCE | openapi_admin.PATHS)
+
+
+def admin_document(version: str) -> Json:
+    """The part of it that operators need."""
+    return _document(version, openapi_admin.PATHS)
+
+
+def _document(version: str, paths: Json) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {
@@ -27,11 +38,7 @@ def document(version: str, models: Sequence[str]) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"bearer": []}, {"apiKey": []}],
-        "paths": {path: {"post": _operation(operation, models)} for path, operation in OPERATIONS.items()}
-        | {kept.path: {kept.method.lower(): _kept(kept)} for kept in (RETRIEVE, CANCEL)}
-        | _PAGES
-        | _AUDIT
-        | _FINANCE,
+        "paths": paths,
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A key, `wb-…`."},
@@ -44,7 +51,7 @@ def document(version: str, models: Sequence[str]) -> Json:
             },
             "headers": openapi_words.header_components(),
             "responses": openapi_words.response_components(),
-            "schemas": _SCHEMAS,
+            "schemas": _SCHEMAS | openapi_admin.SCHEMAS,
         },
     }
 

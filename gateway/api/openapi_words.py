@@ -113,7 +113,7 @@ _RETRY = ("retry-after",)
 _FAILURES = {
     400: _Failure("The request is at fault, and the message says how.", ("context_length_exceeded",)),
     401: _Failure("There is no key, or one that is not known.", ("invalid_api_key",), ("www-authenticate",)),
-    403: _Failure("The key lacks the scope that this path needs."),
+    403: _Failure("The key lacks the scope that this path needs, or may not be used for it, or from here."),
     404: _Failure(
         "No model of this name is served here, or no response of this id is kept.", ("model_not_found",)
     ),
@@ -131,7 +131,7 @@ _FAILURES = {
     502: _Failure("The last server that was tried has failed.", ("backend_failed",)),
     503: _Failure(
         "No server is able or free, or the gateway cannot take the call.",
-        ("no_backend", "overloaded", "journal_full", "limits_unavailable", "shutdown"),
+        ("no_backend", "overloaded", "journal_full", "limits_unavailable", "directory_stale", "shutdown"),
         _RETRY,
     ),
     504: _Failure("No server answered in time.", ("timeout",)),

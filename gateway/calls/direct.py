@@ -26,6 +26,7 @@ from gateway.calls import events as machine
 from gateway.calls.bounds import Late, Patience, Phase, Watch
 from gateway.calls.relay import Relay
 from gateway.configuration.config import Bounds
+from gateway.directory.sources import Origin
 from metering.pages.families import Bound
 
 UVICORN = "0.54.0"
@@ -339,7 +340,7 @@ class DirectProtocol(HttpToolsProtocol):
         try:
             if not self.door.unusual.isdisjoint(visit.headers):
                 raise _Unusual
-            api.authorize(visit, "POST")
+            api.authorize(visit, "POST", self._origin)
         except (GatewayError, _Unusual):
             self._go_ordinary()  # where it is refused once more, and told so
             return
@@ -347,6 +348,9 @@ class DirectProtocol(HttpToolsProtocol):
         self._body = []
         self._keep_alive = self.parser.should_keep_alive()
         self.cycle = _OURS
+
+    def _origin(self) -> Origin:
+        return Origin(self.client[0] if self.client else None, self.headers)
 
     def _head_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)

@@ -15,7 +15,7 @@ from gateway.configuration import config_load
 from gateway.configuration.config_load import DEFAULT_FILE, Flags, Place
 from metering.audit.notary import SigningKey
 from metering.journal.chain import Broken
-from metering.journal.events import Happening
+from metering.journal.events import Changed, Happening
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -78,7 +78,7 @@ def journal_root(args: argparse.Namespace) -> pathlib.Path:
     return root
 
 
-def tell(where: Place, command: str, *happenings: Happening) -> None:
+def tell(where: Place, command: str, *happenings: Happening | Changed) -> None:
     """Have the journal tell what a command is about to do. Raises CommandError: it cannot, so nothing is to be done.
 
     where: as `place` gives it; command: as the user calls it.

@@ -1,23 +1,17 @@
-"""New API keys, and the file that keeps the one of `serve --backend` and the demo over restarts."""
+"""Files that keep an API key over restarts: that of `serve --backend` and the demo, and the first operator's."""
 
-import base64
 import os
 import pathlib
-import re
 import secrets
 
+from gateway.api.new_keys import KEY_PATTERN, new_key
+
 KEY_FILE = "api-key"
-_KEY_BYTES = 32
-_KEY = re.compile(r"wb-[a-z2-7]{52}\Z")
+ADMIN_KEY_FILE = "admin-key"
 
 
 class KeyFileError(OSError):
     """The key file is there and holds no key; the message says which."""
-
-
-def new_key() -> str:
-    """A key of 256 random bits: "wb-" and 52 base32 characters."""
-    return "wb-" + base64.b32encode(secrets.token_bytes(_KEY_BYTES)).decode().rstrip("=").lower()
 
 
 def kept_key(path: pathlib.Path) -> str:
@@ -44,6 +38,6 @@ def kept_key(path: pathlib.Path) -> str:
                 key = path.read_text().strip()
         finally:
             part.unlink()
-    if not _KEY.match(key):
+    if not KEY_PATTERN.match(key):
         raise KeyFileError(f"{path} holds no API key; remove it to get a new one")
     return key

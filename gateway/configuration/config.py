@@ -329,7 +329,7 @@ class SharedCostEntry(Section, frozen=True, kw_only=True, forbid_unknown_fields=
 class Auth(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Signing in. stale_max_s: how long keys of the directory are believed with the store away.
 
-    failures_per_minute: attempts with a key that is not known, of one source address; then they are refused unread.
+    failures_per_minute: attempts with a key that is not known, of one source address; then they get 429.
     """
 
     stale_max_s: Annotated[int, msgspec.Meta(ge=1, le=SECONDS_MAX)] = 14_400

@@ -22,6 +22,7 @@ from gateway.configuration.config import (
     InstanceTypeEntry,
     Journal,
     Model,
+    Ops,
     PriceEntry,
     Redis,
     Scope,
@@ -44,6 +45,20 @@ PREFIX = "WEIGHBRIDGE_"
 _MOUNTS = pathlib.Path("/proc/self/mounts")
 _ELSEWHERE = {"WEIGHBRIDGE_CONFIG", "WEIGHBRIDGE_PORT"}
 _LISTEN = ("WEIGHBRIDGE_LISTEN", "WEIGHBRIDGE_PORT")
+_OF_A_PLACE = tuple(
+    f"{PREFIX}{name}"
+    for name in (
+        "STATE_DIR",
+        "REDIS",
+        "JOURNAL",
+        "ALLOCATION",
+        "CHARGEBACK",
+        "EXPORTS",
+        "LISTEN",
+        "PORT",
+        "OPS",
+    )
+)
 _SHORT = {"WEIGHBRIDGE_REDIS_URL": "redis__url"}
 # Kubernetes sets these in every pod beside a Service named weighbridge; they are not meant for us.
 _SERVICE_LINK = re.compile(r"WEIGHBRIDGE_(SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_\w+)\Z")
@@ -68,8 +83,10 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the data is: all that the commands need which serve nothing."""
+    """Where the data is, and the gateway: all that the commands need which serve nothing."""
 
+    listen: str = LISTEN_DEFAULT
+    ops: Ops = Ops()
     state_dir: str = ".weighbridge"
     redis: Redis = Redis()
     journal: Journal = Journal()
@@ -181,16 +198,7 @@ def model_id(served_name: str) -> str:
 def place(path: pathlib.Path | None, env: Mapping[str, str], flags: Flags = NO_FLAGS) -> Place:
     """Where the data is: by flags, environment and the file `path`, if there is one. Raises ConfigErrors."""
     root, mistakes = _read_file(path) if path else (Node(value={}, where="environment"), [])
-    known = {
-        name: value
-        for name, value in env.items()
-        if name.startswith(
-            tuple(
-                f"{PREFIX}{name}"
-                for name in ("STATE_DIR", "REDIS", "JOURNAL", "ALLOCATION", "CHARGEBACK", "EXPORTS")
-            )
-        )
-    }
+    known = {name: value for name, value in env.items() if name.startswith(_OF_A_PLACE)}
     _lay_environment(root, known, mistakes)
     _lay_flags(root, Flags(state_dir=flags.state_dir), mistakes)
     if mistakes:

@@ -25,7 +25,9 @@ from metering.audit.keys import Keys, KeysError
 from metering.audit.notary import SigningKey
 from metering.journal import journal
 from metering.journal.chain import Broken
+from metering.ledger import directory
 from metering.ledger.believed import BelievedClock
+from metering.ledger.directory_file import DirectoryFile, Stamp
 from metering.ledger.ledger import hour_text
 from metering.ledger.store import Store, StoreUnavailable
 from metering.ledger.upkeep import Upkeep
@@ -45,7 +47,8 @@ logger = logging.getLogger("weighbridge.caretaker")
 class Caretaker:
     """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory.
 
-    tenants: of the configuration; those of the journals are looked after as well. host: named with each writer.
+    tenants: of the configuration; those of the directory and of the journals are looked after as well. host: named
+    with each writer.
     retention_days: how long journals are kept, and so the ledger's hours; None: for ever. archive: where the fronts of
     journals may be.
     """
@@ -74,6 +77,8 @@ class Caretaker:
         floor = None if retention_days is None else functools.partial(self._floor, retention_days)
         self._anchors = StoredAnchors(self._store)
         self._upkeep = Upkeep(self._store, tenants=tenants, host=host, floor=floor)
+        self._directory = DirectoryFile(state_dir)
+        self._directory_stamp: Stamp | None = None
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
         self._poked = threading.Event()
@@ -186,7 +191,9 @@ class Caretaker:
             self._unavailable(error)
             return False
         self._reachable = True
-        return self._store.connections != self._folded or epoch != register.epoch
+        if self._store.connections != self._folded or epoch != register.epoch:
+            return True
+        return self._directory.stamp() != self._directory_stamp
 
     async def _fold(self) -> None:
         self._folded, connection = None, self._store.connections
@@ -194,6 +201,7 @@ class Caretaker:
             self._behind.clear()
             self._upkeep.lost = True
         try:
+            self._know_tenants()
             directories = journal.directories(self._journals)
             await self._upkeep.round(directories)
             await self._upkeep.clear_limits()
@@ -207,6 +215,14 @@ class Caretaker:
             log(logger, logging.ERROR, "dead journals cannot be read", error=str(error))
         else:
             self._folded = connection
+
+    def _know_tenants(self) -> None:
+        """Those that were made at run time. Raises OSError."""
+        stamp = self._directory.stamp()
+        if stamp != self._directory_stamp:
+            entries = map(directory.decode, self._directory.read())
+            self._upkeep.know([one.name for one in entries if one is not None and one.kind == "tenant"])
+            self._directory_stamp = stamp
 
     def _unavailable(self, error: StoreUnavailable) -> None:
         if self._reachable:

@@ -7,8 +7,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.api import errors, openai_api
-from gateway.api.auth import Keys, Principal
+from gateway.api.auth import Principal
 from gateway.configuration.config import Config
+from gateway.directory.entrance import Entrance
 from gateway.faces import audit_questions, audit_reader, faces, queries
 from gateway.faces.answers import Answer
 from gateway.faces.audit_peers import HOP
@@ -31,12 +32,12 @@ class AuditApi:
         self,
         *,
         config: Config,
-        keys: Keys,
+        entrance: Entrance,
         recorder: Callable[[], Recorder | Unwritable],
         read: Reader = audit_reader.read,
     ) -> None:
         """recorder: gives the one that takes lines now."""
-        self.face = Face(name="audit", scope="auditor", keys=keys, recorder=recorder)
+        self.face = Face(name="audit", scope="auditor", entrance=entrance, recorder=recorder)
         self._config = config
         self._read = read
         # Those of other gateways do not wait for ours: we may be waiting for one of theirs.

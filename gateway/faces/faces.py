@@ -18,10 +18,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.api import errors, openai_api
-from gateway.api.auth import Keys, Principal
+from gateway.api.auth import Principal
 from gateway.api.errors import GatewayError
-from gateway.api.openai_api import credentials
+from gateway.api.openai_api import credentials, origins_of
 from gateway.configuration.config import Scope
+from gateway.directory.entrance import Entrance
 from gateway.faces.answers import Answer
 from gateway.faces.reader import ReadError
 from gateway.faces.sign_ins import SignIns
@@ -37,6 +38,8 @@ WAITING_MAX = 16
 Ask = Callable[[Request, Principal], Awaitable[Response]]
 """Has a request of somebody answered. Raises GatewayError."""
 
+_LOOKS = {"audit": events.audit_read, "finance": events.finance_read, "admin": events.administered}
+
 logger = logging.getLogger("weighbridge.faces")
 
 
@@ -44,12 +47,17 @@ class Face:
     """One of them. name: in the journal; scope: that a key needs."""
 
     def __init__(
-        self, *, name: events.Face, scope: Scope, keys: Keys, recorder: Callable[[], Recorder | Unwritable]
+        self,
+        *,
+        name: events.Face,
+        scope: Scope,
+        entrance: Entrance,
+        recorder: Callable[[], Recorder | Unwritable],
     ) -> None:
         """recorder: gives the one that takes lines now."""
         self._name = name
         self._scope = scope
-        self._keys = keys
+        self._entrance = entrance
         self._recorder = recorder
         self._sign_ins = SignIns()
 
@@ -76,10 +84,11 @@ class Face:
         return Route(path, endpoint, methods=list(by_method))
 
     def principal(self, request: Request) -> Principal:
-        """Who asks. Raises UnknownKey, ScopeMissing, which are told too."""
-        principal = None
+        """Who asks. Raises GatewayError, as a sign-in that was refused, which is told too."""
+        principal, origin = None, origins_of(request.scope)
         try:
-            principal = self._keys.principal(*credentials(request))
+            principal = self._entrance.known(*credentials(request), origin)
+            self._entrance.check(principal, None, origin)
             principal.require(self._scope)
         except GatewayError as error:
             self._sign_ins.refused(self._name, int(error.status), principal.key_id if principal else None)
@@ -89,7 +98,7 @@ class Face:
     async def look_told(self, principal: Principal, request: Request, response: Response) -> None:
         """Raises JournalFull: the look is in no journal, so there is nothing to be seen."""
         query = f"?{request.url.query}" if request.url.query else ""
-        told = events.audit_read if self._name == "audit" else events.finance_read
+        told = _LOOKS[self._name]
         await self.tell(
             told(
                 actor=principal.key_id,

@@ -9,8 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.api import errors, openai_api
-from gateway.api.auth import Keys, Principal
+from gateway.api.auth import Principal
 from gateway.configuration.config import Config
+from gateway.directory.entrance import Entrance
 from gateway.faces import faces, finance_questions, reader
 from gateway.faces.answers import Sent
 from gateway.faces.downloads import File
@@ -34,9 +35,11 @@ DOWNLOADS = QUESTIONS._replace(read_s=900)
 class FinanceApi:
     """What the face for finance needs of the worker."""
 
-    def __init__(self, *, config: Config, keys: Keys, recorder: Callable[[], Recorder | Unwritable]) -> None:
+    def __init__(
+        self, *, config: Config, entrance: Entrance, recorder: Callable[[], Recorder | Unwritable]
+    ) -> None:
         """recorder: gives the one that takes lines now."""
-        self.face = Face(name="finance", scope="finance", keys=keys, recorder=recorder)
+        self.face = Face(name="finance", scope="finance", entrance=entrance, recorder=recorder)
         self._config = config
         self._questions = Line()
         self._downloads = Line(DOWNLOADS_AT_ONCE)

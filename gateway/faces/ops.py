@@ -15,10 +15,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from backends.health import State
-from gateway.api.auth import Keys
-from gateway.api.openai_api import credentials, json_response
+from gateway.api.openai_api import entered, json_response
 from gateway.calls.relay import Services
 from gateway.calls.targets import ServedModel
+from gateway.directory.entrance import Entrance
 from metering.pages import metrics
 from metering.pages.pages import PageError
 
@@ -63,12 +63,12 @@ class Ops:
         self._pages_dir = pages_dir
         self._before_scrape = before_scrape
 
-    def routes(self, keys: Keys | None) -> list[Route]:
-        """keys: who may read /metrics; None: everybody, on a port of its own."""
+    def routes(self, entrance: Entrance | None) -> list[Route]:
+        """entrance: who may read /metrics; None: everybody, on a port of its own."""
 
         async def metrics_page(request: Request) -> Response:
-            if keys is not None:
-                keys.principal(*credentials(request)).require("operator")
+            if entrance is not None:
+                entered(entrance, request, "operator")
             return await self._metrics(request)
 
         return [

@@ -9,7 +9,7 @@ import functools
 import logging
 import pathlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,7 +25,6 @@ from gateway.admission import salt_key
 from gateway.admission.admission import Admissions
 from gateway.admission.salts import Salts
 from gateway.api import errors, openai_api, paths
-from gateway.api.auth import Keys
 from gateway.api.cors import CorsPolicy
 from gateway.api.kept import KeptResponses
 from gateway.api.openai_api import OpenAIApi
@@ -34,18 +33,20 @@ from gateway.calls import digested, plain
 from gateway.calls.bounds import LoopLag
 from gateway.calls.call import Limits
 from gateway.calls.direct import Door
-from gateway.calls.fairness import Claim
 from gateway.calls.queueing import Seats, share
-from gateway.calls.relay import Services
+from gateway.calls.relay import Relay, Services
 from gateway.calls.targets import ServedModel, Targets, Tier
 from gateway.configuration import config as cfg
 from gateway.configuration.config import Config
 from gateway.configuration.config_load import backend_keys
-from gateway.configuration.limits_config import tenant_terms, threshold
+from gateway.configuration.limits_config import threshold
+from gateway.directory.directory import Directory
+from gateway.directory.entrance import Entrance
 from gateway.faces.audit_api import AuditApi
 from gateway.faces.finance_api import FinanceApi
 from gateway.faces.ops import Ops
 from gateway.processes import rounds
+from gateway.processes.access import Access
 from gateway.processes.books import PAGES, Books
 from gateway.processes.captures import Captures
 from gateway.processes.registrations import Registrations
@@ -140,7 +141,6 @@ async def _open(
         refuse_unpriced=config.budget.unpriced == "refuse",
         on_passed=lambda passed: books.recorder.note(threshold(passed).line(time.time_ns)),
     )
-    limiter.use(tenant_terms(config.tenants))
     stack.push_async_callback(limiter.close)
     captures = Captures(config, asyncio.get_running_loop(), lambda outcome: books.captured(outcome))
     books = Books(
@@ -156,13 +156,11 @@ async def _open(
     stack.push_async_callback(captures.close)
     failed = asyncio.Event()
     await books.open(failed.set)
-    await limiter.opened()
     worker.on_behind(books.compare)
     seats = Seats(
         {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
         calls_max=config.bounds.queue_calls_max,
         clock=time.monotonic_ns,
-        claims={tenant.name: Claim(tenant.share, tenant.priority) for tenant in config.tenants},
     )
     entries = _open_backends(config, stack)
     standing = Standing(config, books)
@@ -206,21 +204,22 @@ async def _open(
         for entry in entries:
             standing.write_down(entry)
 
-    audit = AuditApi(config=config, keys=Keys(config.tenants), recorder=lambda: books.recorder)
-    finance = FinanceApi(config=config, keys=Keys(config.tenants), recorder=lambda: books.recorder)
-    for face in (audit, finance):
+    access = Access(config, worker.index, worker.redis_url, lambda: books.recorder)
+    await access.open(stack)
+    admissions = Admissions(limiter)
+    salts = Salts(salt_key.load(pathlib.Path(config.state_dir)))
+    access.follow(limiter, seats, admissions, salts)
+    await limiter.opened()
+    audit = AuditApi(config=config, entrance=access.entrance, recorder=lambda: books.recorder)
+    finance = FinanceApi(config=config, entrance=access.entrance, recorder=lambda: books.recorder)
+    for face in (audit, finance, access.admin):
         stack.callback(face.face.tell_refused)
         for app in (main, ops_app):
             app.router.routes += face.routes()
-    tenant_keys = TenantKeys(pathlib.Path(config.state_dir), cfg.with_digests(config))
-    tenant_keys.refresh()
-    admissions = Admissions(limiter)
-    admissions.use(config.tenants)
-    salts = Salts(salt_key.load(pathlib.Path(config.state_dir)), [tenant.name for tenant in config.tenants])
-    door.api = _open_faces(config, services, targets, admissions, salts, gauges, warnings, main, ops_app)
-    if tenant_keys.wanted:
-        door.api.new_relay = digested.maker(tenant_keys)
-    door.api.new_relay = captures.maker(door.api.new_relay)
+    door.api = _open_faces(
+        config, access.entrance, services, targets, admissions, salts, gauges, warnings, main, ops_app
+    )
+    tenant_keys = _open_keeping(config, access.directory, captures, door.api)
     for one in doors:
         one.exceeded = books.exceeded
     await _probe_all(registry, stack)
@@ -237,6 +236,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, standing.register),
         rounds.every(rounds.SLOW_SWEEP_S, audit.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, finance.face.tell_refused),
+        rounds.every(rounds.SLOW_SWEEP_S, access.admin.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.every(rounds.SLOW_SWEEP_S, captures.look),
         rounds.drain(worker.stopping, services, config.drain_s),
@@ -265,8 +265,26 @@ def _open_backends(config: Config, stack: contextlib.AsyncExitStack) -> list[Ent
     return entries
 
 
+def _open_keeping(config: Config, directory: Directory, captures: Captures, api: OpenAIApi) -> TenantKeys:
+    """What is kept of calls beside their records: digests, of the tenants that want them now and of those that will,
+    and content, of tenants of the configuration alone. returns: the keys of digests."""
+    tenant_keys = TenantKeys(pathlib.Path(config.state_dir), cfg.with_digests(config))
+    tenant_keys.refresh()
+
+    def changed(names: Collection[str]) -> None:
+        for name in names:
+            tenant = directory.tenant(name)
+            tenant_keys.want(name, is_wanted=tenant is not None and tenant.digests)
+        api.new_relay = captures.maker(digested.maker(tenant_keys) if tenant_keys.wanted else Relay)
+
+    directory.on_change.append(changed)
+    changed(directory.names())
+    return tenant_keys
+
+
 def _open_faces(
     config: Config,
+    entrance: Entrance,
     services: Services,
     targets: Targets,
     admissions: Admissions,
@@ -276,12 +294,11 @@ def _open_faces(
     main: App,
     ops_app: App,
 ) -> OpenAIApi:
-    keys = Keys(config.tenants)
     models = {model.name: _served(model, config) for model in config.models}
     names = models | {alias: models[model.name] for model in config.models for alias in model.aliases}
     api = OpenAIApi(
         services=services,
-        keys=keys,
+        entrance=entrance,
         models=names,
         targets=targets,
         admissions=admissions,
@@ -297,7 +314,7 @@ def _open_faces(
         warnings=warnings,
     )
     main.router.routes += [
-        *operators.routes(keys),
+        *operators.routes(entrance),
         Route("/v1/models", api.models, methods=["GET"]),
         Route("/v1/models/", api.models, methods=["GET"]),  # else it would ask for the model with no name
         Route("/v1/models/{model:path}", api.model, methods=["GET"]),

@@ -38,6 +38,8 @@ from gateway.processes.workplaces import WORKER, Ports, Workplace
 from metering import files
 from metering.audit.keys import Keys
 from metering.journal import digests, event_journal
+from metering.ledger import directory_journal
+from metering.ledger.directory_file import DirectoryFile
 from metering.ledger.embedded import Embedded, EmbeddedError
 from metering.logs import log
 from metering.units import NS_PER_S
@@ -131,6 +133,8 @@ def _run(
         caretaker.tidy()
         digests.ensure(state_dir, with_digests(config))
         salt_key.ensure(state_dir)
+        journals = state_dir / "journal"
+        DirectoryFile(state_dir).ensure(lambda: directory_journal.entries(journals))
         workplaces = [
             Workplace(index, config.workers, Ports(main, ops), worker, resolved, mirror_fd=mirror_fd)
             for index in range(config.workers)

@@ -6,6 +6,7 @@ Who has the text and the key can show that a record is of this text; who has no 
 key is deleted the digests that were made with it say nothing to anybody.
 """
 
+import contextlib
 import errno
 import hashlib
 import hmac
@@ -70,12 +71,19 @@ def path_of(state_dir: pathlib.Path, tenant: str) -> pathlib.Path:
 
 
 def ensure(state_dir: pathlib.Path, tenants: Iterable[str]) -> None:
-    """Make the keys of these tenants that are not there. One caller at a time. Raises OSError."""
+    """Make the keys of these tenants that are not there; of several who do so at once all get one. Raises OSError."""
     for tenant in tenants:
         path = path_of(state_dir, tenant)
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.put(path, secrets.token_bytes(KEY_BYTES))
+            made = files.part_of(path)
+            files.put(made, secrets.token_bytes(KEY_BYTES))
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.link(made, path)
+            finally:
+                made.unlink()
+            files.sync_directory(path.parent)
 
 
 def load(state_dir: pathlib.Path, tenant: str) -> DigestKey | None:
@@ -109,6 +117,16 @@ class TenantKeys:
     def wanted(self) -> bool:
         """Does any tenant want digests?"""
         return bool(self._stamps)
+
+    def want(self, tenant: str, *, is_wanted: bool) -> None:
+        """Whether this tenant wants digests is decided anew. Raises OSError: a key cannot be made."""
+        if is_wanted and tenant not in self._stamps:
+            ensure(self._state_dir, [tenant])
+            self._stamps[tenant] = None
+            self.refresh()
+        elif not is_wanted:
+            self._stamps.pop(tenant, None)
+            self._keys.pop(tenant, None)
 
     def get(self, tenant: str) -> DigestKey | None:
         """The tenant's key; None: no digests are made."""

@@ -20,7 +20,7 @@ from metering.audit.keyring import Keyring
 from metering.audit.keys import Keys, KeysError, Tell
 from metering.audit.notary import Notary, SigningKey
 from metering.journal import chain, events, journal
-from metering.journal.events import Happening
+from metering.journal.events import Changed, Happening
 from metering.journal.journal import Journal
 from metering.record import Line, Start, Stop
 from metering.units import NS_PER_HOUR
@@ -31,7 +31,7 @@ _SEGMENT_BYTES_MAX = 1 << 30  # all of it is one turn, and a turn is never cut
 def tell(
     root: pathlib.Path,
     command: str,
-    happenings: Sequence[Happening],
+    happenings: Sequence[Happening | Changed],
     key: SigningKey,
     *,
     clock: Callable[[], int] = time.time_ns,

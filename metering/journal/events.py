@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from metering.audit.keyring import Key, What
-from metering.record import DirectoryChange, Event
+from metering.record import DirectoryChange, Entry, Event
 
 TEXT_CHARACTERS_MAX = 1024
 """Of one value: two of them and the rest stay below RECORD_BYTES_MAX, at six bytes of JSON for a character."""
@@ -44,6 +44,31 @@ class Happening(NamedTuple):
         def make(seq: int, prev: str) -> Event:
             return Event(
                 actor=self.actor, at_ns=clock(), data=self.data, prev=prev, seq=seq, topic=self.topic
+            )
+
+        return make
+
+
+class Changed(NamedTuple):
+    """A change of the directory that has no place in a journal yet. Fields as in record.DirectoryChange."""
+
+    actor: str
+    change: str
+    entry: Entry
+    request_id: str | None
+
+    def line(self, clock: Callable[[], int]) -> Callable[[int, str], DirectoryChange]:
+        """Makes its line at the flush. clock: as of a happening."""
+
+        def make(seq: int, prev: str) -> DirectoryChange:
+            return DirectoryChange(
+                actor=self.actor,
+                at_ns=clock(),
+                change=self.change,
+                entry=self.entry,
+                prev=prev,
+                request_id=self.request_id,
+                seq=seq,
             )
 
         return make

@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from metering import files
@@ -81,6 +81,13 @@ class DirectoryFile:
                 lines = "".join(f"{copy.texts[field]}\n" for field in sorted(copy.texts))
                 files.put(self.path, lines.encode(), mode=_OWNER_ONLY)
                 files.give_to_owner(self.path.parent, self.path)
+
+    def ensure(self, entries: Callable[[], Iterable[Entry]]) -> None:
+        """Make the copy of these, if there is none."""
+        if self.stamp() is None:
+            self.join(entries())
+            if self.stamp() is None:
+                files.put(self.path, b"", mode=_OWNER_ONLY)
 
     @contextlib.contextmanager
     def change_lock_if_free(self) -> Iterator[bool]:

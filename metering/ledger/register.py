@@ -147,3 +147,15 @@ async def raise_floor(store: Store, tenants: Collection[str], hour: str) -> None
     await store.set_floor(tenants, hour)  # first: what is deleted next must not come back
     await store.drop_hours(tenants, hour_number(hour))
     await store.drop_writers(epochs.below(await store.writers(), hour), tenants)
+
+
+async def take_in(store: Store, tenant: str) -> None:
+    """A tenant was just made, so no journal has anything of it: it is in the epoch, and ready. Raises StoreUnavailable.
+
+    Else the next look would find it outside, which elsewhere means that a part of the store was lost.
+    """
+    epoch = await store.epoch()
+    meta = (await store.metas([tenant])).get(tenant)
+    if epoch != NO_EPOCH and meta is not None and meta.epoch == NO_EPOCH:
+        await store.begin([tenant], epoch)
+        await store.set_ready([tenant], epoch)

@@ -48,6 +48,10 @@ class Upkeep:
         """All that are known here."""
         return self._configured.union(*(learnt.lasts for learnt in self.folder.learnt.values()))
 
+    def know(self, tenants: Collection[str]) -> None:
+        """Look after these too, from now on."""
+        self._configured |= frozenset(tenants)
+
     async def round(self, directories: Sequence[Directory]) -> bool:
         """Once for all directories. Raises StoreUnavailable, OSError.
 

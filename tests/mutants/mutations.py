@@ -350,7 +350,7 @@ def scope_not_checked() -> None:
     from gateway.api.openai_api import credentials
     from gateway.faces.faces import Face
 
-    Face.principal = lambda face, request: face._keys.principal(*credentials(request))
+    Face.principal = lambda face, request: face._entrance.keys.principal(*credentials(request))
 
 
 def refusals_forgotten() -> None:

@@ -236,7 +236,7 @@ class Direct(Driven):
     def visit(self, _path: str, headers: Any) -> Any:
         return SimpleNamespace(headers=dict(headers))
 
-    def authorize(self, _visit: Any, _method: str) -> None:
+    def authorize(self, _visit: Any, _method: str, _origin: Any) -> None:
         pass
 
     def begin(self, _visit: Any, body: bytes, client: Any = None) -> Relay:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.api.auth import Keys, hash_of, key_id
 from gateway.api.errors import ScopeMissing, UnknownKey
-from gateway.commands.keys import KeyFileError, kept_key, new_key
+from gateway.api.new_keys import new_key
+from gateway.commands.keys import KeyFileError, kept_key
 from gateway.configuration.config import Key, Tenant
 
 ACME, GLOBEX = new_key(), new_key()

@@ -9,6 +9,9 @@ from gateway.api.openai_api import OpenAIApi
 from gateway.calls.bounds import LoopLag
 from gateway.calls.relay import Services
 from gateway.configuration.config import Bounds, Key, Tenant
+from gateway.directory.attempts import Attempts
+from gateway.directory.entrance import Entrance
+from gateway.directory.sources import Sources
 from metering.journal.refusals import Refusals
 from metering.record import Refused
 
@@ -43,9 +46,10 @@ def test_a_fault_of_ours_before_admission_is_an_answer_and_a_line() -> None:
         exceeded=lambda _: None,
     )
     keys = Keys([Tenant(name="acme", keys=(Key(hash=hash_of("wb-k")),))])
+    entrance = Entrance(keys, Attempts(1), Sources(()), lambda: 0)
     api = OpenAIApi(
-        services=services, keys=keys, models=Broken(), targets=None, admissions=None, salts=None, created_s=0,
-        bounds=Bounds(),
+        services=services, entrance=entrance, models=Broken(), targets=None, admissions=None, salts=None,
+        created_s=0, bounds=Bounds(),
     )  # fmt: skip
     scope = {
         "type": "http",

@@ -41,7 +41,7 @@ class Api:
     def visit_again(self, last: Any) -> Any:
         return SimpleNamespace(headers=last.headers, known=True) if self.good else None
 
-    def authorize(self, _visit: Any, _method: str) -> None:
+    def authorize(self, _visit: Any, _method: str, _origin: Any) -> None:
         pass
 
     def begin(self, visit: Any, body: bytes, _client: Any) -> Any:

@@ -13,6 +13,7 @@ from gateway.api import errors
 from gateway.api.auth import Keys as ApiKeys
 from gateway.api.auth import hash_of
 from gateway.configuration.config import Config
+from gateway.directory.entrance import Entrance
 from gateway.faces.answers import Answer
 from gateway.faces.audit_api import AuditApi
 from gateway.faces.audit_questions import Keys, Question
@@ -71,7 +72,8 @@ class Asked:
 
 def face(recorder: Recorder, asked: Asked) -> AuditApi:
     journal = cast(Any, recorder)
-    return AuditApi(config=CONFIG, keys=ApiKeys(CONFIG.tenants), recorder=lambda: journal, read=asked)
+    entrance = Entrance.of(CONFIG, ApiKeys(CONFIG.tenants), lambda: 0)
+    return AuditApi(config=CONFIG, entrance=entrance, recorder=lambda: journal, read=asked)
 
 
 async def look(api: AuditApi, key: str = KEY, path: str = "/audit/v1/keys") -> Response:

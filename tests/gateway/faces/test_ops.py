@@ -18,7 +18,7 @@ WRITER = "w" + "a" * 16
 def get_metrics(pages_dir: pathlib.Path, before_scrape: Any = lambda: None) -> Response:
     absent = cast(Any, None)  # /metrics needs neither backends nor a recorder
     ops = Ops(services=absent, models=(), pages_dir=pages_dir, before_scrape=before_scrape, warnings=list)
-    (route,) = [route for route in ops.routes(keys=None) if route.path == "/metrics"]
+    (route,) = [route for route in ops.routes(entrance=None) if route.path == "/metrics"]
     request = Request({"type": "http", "method": "GET", "path": "/metrics", "headers": []})
     return cast(Response, asyncio.run(route.endpoint(request)))
 
