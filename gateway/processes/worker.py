@@ -35,6 +35,10 @@ LEAVE_S = 3
 GC_THRESHOLDS = (50_000, 20, 50)
 """A call leaves no cycles, so the collector finds next to nothing; with Python's own thresholds its looks cost 8 %."""
 
+SWITCH_S = 0.0005
+"""How long a thread beside the loop (a scrape's text, the files' sizes) may hold the interpreter against it. With
+Python's own 5 ms all answers of that moment would be so much later."""
+
 OTHER_FILES = 128
 """Open files beside a client's and a backend's connection for each call: journal, pages, probes, the store's."""
 
@@ -151,6 +155,14 @@ def raise_open_files(needed: int) -> int:
     return hard
 
 
+def favour_the_loop() -> None:
+    """Have the collector and the threads beside the loop hold it up as little as they can. Once all is imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_S)
+
+
 def main() -> int:
     """Entry of `python -m gateway.processes.worker`; see supervisor.py for who calls it."""
     parser = argparse.ArgumentParser(prog="weighbridge-worker", description=__doc__)
@@ -166,9 +178,7 @@ def main() -> int:
     with os.fdopen(args.config_fd, "rb") as file:
         config = cfg.from_json(file.read())
     raise_open_files(2 * config.bounds.connections_max + OTHER_FILES)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    favour_the_loop()
     return uvloop.run(serve(args, config))
 
 
