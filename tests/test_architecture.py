@@ -237,6 +237,7 @@ OWNERS = {  # an outside library, and the only modules that may know of it
         "gateway.faces.faces",
         "gateway.faces.finance_api",
         "gateway.api.kept",
+        "gateway.api.usage",
         "gateway.api.openai_api",
         "gateway.faces.ops",
     },

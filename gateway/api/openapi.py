@@ -179,6 +179,11 @@ _PAGES: Json = {
             {"200": _ok(_json("Model")), "404": openapi_words.failures(Shape.OPENAI)["404"]},
         ),
     },
+    "/v1/usage": _page(
+        "usage", "Show the key's limits and spending",
+        "What is left of each limit now, and what was spent today and this month (UTC), by model.",
+        {"200": _ok(_json("Any"))},
+    ),
     "/openapi.json": _page(
         "openapi", "This document", "Made of what is served now.", {"200": _ok(_json("Any"))}
     ),

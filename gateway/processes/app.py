@@ -29,6 +29,7 @@ from gateway.api.cors import CorsPolicy
 from gateway.api.kept import KeptResponses
 from gateway.api.openai_api import OpenAIApi
 from gateway.api.operations import CANCEL, OPERATIONS, RETRIEVE
+from gateway.api.usage import UsageApi
 from gateway.calls import digested, plain
 from gateway.calls.bounds import LoopLag
 from gateway.calls.call import Limits
@@ -53,6 +54,7 @@ from gateway.processes.registrations import Registrations
 from gateway.processes.standing import Standing
 from metering.journal.digests import TenantKeys
 from metering.journal.refusals import Refusals
+from metering.ledger.store import Store
 from metering.limits.limiter import Limiter
 from metering.logs import log
 from metering.units import NS_PER_MS, NS_PER_S
@@ -216,6 +218,10 @@ async def _open(
         stack.callback(face.face.tell_refused)
         for app in (main, ops_app):
             app.router.routes += face.routes()
+    ledger = await stack.enter_async_context(Store(worker.redis_url))
+    models = [model.name for model in config.models]
+    usage = UsageApi(entrance=access.entrance, models=models, limiter=limiter, ledger=ledger)
+    main.router.routes += usage.routes()
     door.api = _open_faces(
         config, access.entrance, services, targets, admissions, salts, gauges, warnings, main, ops_app
     )

@@ -196,6 +196,14 @@ class Store:
         for cut in _cut(windows, _PIPELINE_KEYS):
             _unwrap(await self._servers.ask([("DEL", _spent_key(*one)) for one in cut]))
 
+    async def spent(self, tenant: str, windows: Sequence[str]) -> list[dict[str, int]]:
+        """What was spent of budgets in each of these windows, picodollars by scope (metering/limits/terms.py)."""
+        replies = await self._servers.ask([("HGETALL", _spent_key(tenant, window)) for window in windows])
+        return [
+            {scope: int(amount) for scope, amount in reply.items() if not scope.startswith(_TOLD)}
+            for reply in _unwrap(replies)
+        ]
+
     async def drop_tenant(self, tenant: str) -> int:
         """Delete all keys of a tenant, in one step. returns: how many there were."""
         found = {key async for key in self._servers.keys(f"wb:1:{{{tenant}}}:*")}
@@ -403,6 +411,10 @@ def _hour_key(tenant: str, hour: str) -> str:
 
 def _writers_key(tenant: str, hour: str) -> str:
     return f"wb:1:{{{tenant}}}:w:{hour}"
+
+
+_TOLD = "told|"
+"""How the fields of such a hash begin that are no scope's: who has told of a threshold."""
 
 
 def _spent_key(tenant: str, window: str) -> str:

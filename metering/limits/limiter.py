@@ -466,6 +466,20 @@ class Limiter:
         if link is not None and link.up:
             await link.ask(self._eval(desk, said))
 
+    async def standing(self, principal: Principal, models: Iterable[str]) -> list[Scope]:
+        """The scopes with limits that calls of this key to these models are in, as the store has them now.
+
+        While it is away, as it had them last.
+        """
+        desk = self._desks.get(principal.tenant)
+        if desk is None:
+            return []
+        found: dict[str, Scope] = {}
+        for model in models:
+            found |= {one.name: one for one in desk.scopes(principal.project, principal.key_id, model)}
+        await self.heard(desk, found.values())
+        return list(found.values())
+
     async def confirm(self) -> None:
         """Return once the store has all sums of this worker. To be awaited before it is said that it has."""
         for desk in list(self._desks.values()):

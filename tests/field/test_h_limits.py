@@ -23,6 +23,7 @@ from tests.support.processes import descendants
 from tests.support.rawbackend import Asked, Scripted, sized
 from tests.support.stage import (
     ANSWER,
+    CARD,
     ROLE,
     SIZED,
     STANDARD,
@@ -47,6 +48,10 @@ TENANTS: dict[str, dict] = {
     "eaten": {"limits": {"requests_per_minute": 5, "concurrency": 1}},
     "large": {"limits": {"tokens_per_minute": 1000}},
     "tightest": {"limits": {"requests_per_minute": 9}, "key": {"limits": {"requests_per_minute": 7}}},
+    "asking": {
+        "limits": {"concurrency": 3, "budgets": [{"usd": "1", "per": "day"}]},
+        "key": {"limits": {"requests_per_minute": 9}},
+    },
     "free": {},
 }
 SECONDS_EACH = 12.0
@@ -85,6 +90,11 @@ class Front:
     def stream(self, tenant: str) -> http.client.HTTPResponse:
         return self.gateway.post(CHAT, R | {"stream": True}, tenant=tenant)
 
+    def usage(self, tenant: str) -> dict:
+        status, body = self.gateway.get("/v1/usage", self.gateway.keys[tenant])
+        assert status == 200
+        return json.loads(body)
+
     def refused(self, tenant: str) -> list[dict]:
         return [line for line in self.gateway.lines("refused") if line["tenant"] == tenant]
 
@@ -95,8 +105,8 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with (
         contextlib.ExitStack() as stack,
         running(
-            tmp_path_factory.mktemp("limits"), [backend("b1", b1.port)], tenants=tuple(TENANTS), of_tenants=TENANTS,
-            driver=request.param, attempts_max=1,
+            tmp_path_factory.mktemp("limits"), [backend("b1", b1.port, instance_type="inf2.xlarge")],
+            tenants=tuple(TENANTS), of_tenants=TENANTS, rate_cards=[CARD], driver=request.param, attempts_max=1,
             timeouts={"connect_s": 1.0, "first_event_s": 1.0, "between_events_s": 1.0, "sized_answer_s": 1.0},
         ) as gateway,
     ):  # fmt: skip
@@ -151,6 +161,22 @@ def test_br_091_who_has_no_limit_hears_of_none(front: Front) -> None:
     status, headers, _ = front.ask("free")
     assert status == 200
     assert not any(name.startswith("x-ratelimit") for name in headers)
+
+
+def test_a_key_can_ask_where_it_stands(front: Front) -> None:
+    front.ask("asking")
+    usage = eventually(
+        lambda: (found := front.usage("asking"))["spend"]["day"]["tenant_usd"] == "0.000020000000" and found
+    )
+    assert usage["spend"]["month"]["tenant_usd_by_model"] == {"m1": "0.000020000000"}
+    assert usage["limits_checked"]
+    own, key = usage["limits"]
+    assert (own["of"], own["budgets"][0]["spent_usd"]) == ("the tenant", "0.000020000000")
+    assert own["budgets"][0]["remaining_usd"] == "0.999980000000"
+    assert own["concurrency"] == {"limit": 3, "remaining": 3}
+    assert key["of"] == f"the key {usage['key_id']}"
+    assert (key["requests_per_minute"]["limit"], key["requests_per_minute"]["remaining"]) == (9, 8)
+    assert front.usage("free")["limits"] == []
 
 
 # -- BR-092

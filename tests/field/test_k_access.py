@@ -12,6 +12,7 @@ import pytest
 from gateway.api import openapi
 from gateway.api.auth import Keys
 from gateway.api.operations import OPERATIONS
+from gateway.api.usage import UsageApi
 from gateway.configuration.config import Config
 from gateway.directory.entrance import Entrance
 from gateway.faces.admin_api import AdminApi
@@ -32,6 +33,7 @@ ACCESS: dict[str, str | None] = dict.fromkeys(OPERATIONS, "inference") | {
     "/v1/models/{model}": "inference",
     "/v1/responses/{response_id}": "inference",
     "/v1/responses/{response_id}/cancel": "inference",
+    "/v1/usage": "inference",
     "/openapi.json": "inference",
     "/healthz": OPEN,
     "/readyz": OPEN,
@@ -88,7 +90,8 @@ def route_table() -> set[str]:
     audit = AuditApi(config=config, entrance=entrance, recorder=absent)
     finance = FinanceApi(config=config, entrance=entrance, recorder=absent)
     admin = AdminApi(entrance=entrance, recorder=absent, compiled=absent, copy=absent, changer=absent)
-    routes = [*main.router.routes, *ops.router.routes]
+    usage = UsageApi(entrance=entrance, models=(), limiter=absent, ledger=absent)
+    routes = [*usage.routes(), *main.router.routes, *ops.router.routes]
     routes += [*audit.routes(), *finance.routes(), *admin.routes()]
     return {cast(Any, route).path.replace(":path}", "}") for route in routes} | OPERATIONS.keys()
 
