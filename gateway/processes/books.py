@@ -238,6 +238,7 @@ class Books:
                 unwritten=functools.partial(self._left_out, page),
                 shown=self._shown,
                 mirror=self._mirror.put if self._mirror else None,
+                parts_told_hours=config.journal.archive is not None,
             )
             anchors = Anchors((log_checkpoint, shipper.anchor), time.monotonic)
             recorder.on_checkpoint(anchors.checkpointed)

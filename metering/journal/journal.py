@@ -77,6 +77,7 @@ class Journal:
         self._first_seq = 1  # of the segment that is written
         self._full: dict[int, int] = {}  # the others: first seq → bytes as they were written
         self._hour: int | None = None
+        self._ends = False  # the next write begins a segment
         self._fd = -1
         self._rotated_fds: list[int] = []  # full segments that are not durable yet
         self._new_segment = False
@@ -152,10 +153,16 @@ class Journal:
         self._segment_bytes += written
         self.bytes += written
 
+    def end_segment(self) -> None:
+        """Let the next write begin a new segment, unless this one has no line yet."""
+        self._ends = self._hour is not None
+
     def is_full(self, hour: int) -> bool:
-        """Will a write at this hour begin a new segment? This one is at its size, or of another hour."""
+        """Will a write at this hour begin a new segment? This one is at its size, of another hour, or to end."""
         if self._hour is None:
             return False
+        if self._ends:
+            return True
         if hour == self._hour:
             return self._segment_bytes >= self._segment_bytes_max
         # A clock that was set back begins a segment too, but not one that plays around the full hour.
@@ -179,6 +186,7 @@ class Journal:
         self._full[self._first_seq], self._first_seq = self._segment_bytes, first_seq
         self._rotated_fds.append(self._fd)
         self._fd, self._segment_bytes, self._hour, self._new_segment = fd, 0, None, True
+        self._ends = False
 
     def sync_work(self) -> Callable[[], None]:
         """What makes all lines written so far durable: to be called once, in any thread.

@@ -104,6 +104,8 @@ class Recorder:
     bytes_max: for all files under the journal's root, all writers together.
     unwritten: called with the kind of each line that found no room and was left out.
     mirror: given the lines' bytes of each turn, once they are written.
+    parts_told_hours: end a segment with the tick that tells a full hour, so that whoever has only the archive learns
+        of it in minutes, and not with the next hour's.
     shown: who is given the lines that come when it has failed; their calls go on. None: they do not.
     on_dead: called once, when a write or a sync has failed; from then on each entry gets
         `failed`. A writer never goes on after an error: what the disk holds is not known any more.
@@ -124,6 +126,7 @@ class Recorder:
         unwritten: Callable[[str], None],
         shown: Shown | None = None,
         mirror: Callable[[bytes], None] | None = None,
+        parts_told_hours: bool = False,
     ) -> None:
         assert fsync_interval_ms > 0
         self.writer = journal.writer
@@ -143,6 +146,7 @@ class Recorder:
         self._unwritten = unwritten
         self._shown = shown
         self._mirror = mirror
+        self._told_hour = clock() // NS_PER_HOUR if parts_told_hours else None  # all before it is told
         self._after: Unwritable | None = None  # once it is dead
         self._leaf = chain.ZEROS
         self._entries: list[Entry] = []
@@ -592,8 +596,21 @@ class Recorder:
             self._timers["tick"] = self._loop.call_later(early_ns / NS_PER_S, self._tick, due_ns)
             return
         self._to_sign = True  # within a minute a line is signed; in a new hour the tick begins a segment
-        self.note(self._make_tick)
+        if self._tells_an_hour():
+            self.append(Note(self._make_tick, self._journal.end_segment))
+        else:
+            self.note(self._make_tick)
         self._schedule_tick()
+
+    def _tells_an_hour(self) -> bool:
+        """Has every call that began before this full hour ended, for the first time?"""
+        hour = self._clock() // NS_PER_HOUR
+        if self._told_hour is None or hour <= self._told_hour:
+            return False
+        if next(iter(self._open.values()), hour * NS_PER_HOUR) < hour * NS_PER_HOUR:
+            return False
+        self._told_hour = hour
+        return True
 
     def _make_tick(self, seq: int, prev: str) -> Tick:
         return Tick(

@@ -135,6 +135,26 @@ def test_another_gateway_that_is_archived_in_part_is_waited_for(
     assert [(one.writer, one.complete) for one in manifest.writers] == [(A, "tick"), (B, "deadline")]
 
 
+def test_gateways_whose_told_hour_is_archived_close_it_once(
+    tmp_path: pathlib.Path, objects: LocalObjects
+) -> None:
+    """The segment that ends with the telling tick is there: what follows in the next one changes nothing."""
+    told = lines(tenant="globex")[
+        :8
+    ]  # its second segment ends with the tick at the full hour, a third one grows
+    place = archived(tmp_path / "b", objects, told, B)
+    site = Site(tmp_path / "a", objects)
+    site.journal(lines(), writer=A)
+    assert calls(site, END_NS + 3 * MINUTE_NS) == {"acme": 2, "globex": 2}
+    (manifest,) = site.closes.hours(HOURS)
+    assert [(one.writer, one.complete) for one in manifest.writers] == [(A, "tick"), (B, "tick")]
+    shutil.rmtree(tmp_path / "b" / "journal" / B)
+    whole = [start(writer=B), *lines(tenant="globex"), stop(at_ns=END_NS + NS_PER_HOUR // 2)]
+    place.archiver().archive(place.of(whole, writer=B, per_segment=4))
+    assert calls(site, LATE_NS + NS_PER_HOUR) == {"acme": 2, "globex": 2}
+    assert [one.revision for one in site.closes.revisions(HOUR)] == [1]
+
+
 def test_what_is_archived_later_makes_a_revision(tmp_path: pathlib.Path, objects: LocalObjects) -> None:
     site = Site(tmp_path / "a", objects)
     site.journal(lines(), writer=A)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import pathlib
 import threading
@@ -364,6 +365,51 @@ def test_lines_in_a_rotated_segment_are_durable_too(tmp_path: pathlib.Path) -> N
             await w.until(lambda: w.recorder.synced_seq == 7)
         assert len(w.directory().segment_paths()) == 4
         assert len(list(w.directory().records())) == 9
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("parted", [True, False])
+def test_a_segment_ends_with_the_tick_that_tells_an_hour(tmp_path: pathlib.Path, parted: bool) -> None:
+    """Not with the one at the full hour, by which a call from before it was still open; nor with any after it."""
+    hour_ns = AT_NS + NS_PER_HOUR
+
+    async def scenario() -> None:
+        made = World(tmp_path, parts_told_hours=parted)
+        made.now_ns = hour_ns - 1_000_000  # so that the timer of the tick is due in a moment
+
+        def ticks() -> list[record.Tick]:
+            return [line for line, _, _ in made.directory().records() if isinstance(line, record.Tick)]
+
+        async def tick_at(at_ns: int) -> None:
+            before = len(ticks())
+            made.now_ns = at_ns - 1_000_000
+            made.recorder._timers.pop("tick").cancel()
+            made.recorder._schedule_tick()
+            made.now_ns = at_ns
+            await made.until(lambda: len(ticks()) > before)
+
+        await made.start()
+        await made.append_all(journals.admitted("a", at_ns=made.now_ns))
+        await tick_at(hour_ns)
+        await made.append_all(journals.call("a"), journals.admitted("b", at_ns=hour_ns + 1))
+        for minute in (1, 2, 3):
+            await tick_at(hour_ns + minute * 60 * NS_PER_S)
+        await made.append_all(journals.call("b"))
+        await made.recorder.stop()
+        segments = [[json.loads(line) for line in path.read_bytes().splitlines()]
+                    for _, path in made.directory().segment_paths()]  # fmt: skip
+        told = [
+            [line["at_ns"] for line in lines
+             if line["kind"] == "tick" and (line["oldest_admitted_ns"] or hour_ns) >= hour_ns]
+            for lines in segments
+        ]  # fmt: skip
+        if not parted:
+            assert len(segments) == 2  # of two hours
+            return
+        assert [len(one) for one in told] == [0, 1, 2]
+        assert [one["kind"] for one in segments[1][-2:]] == ["tick", "checkpoint"]  # and all of it is signed
+        assert {line["kind"] for line in segments[2]} >= {"tick", "call", "stop"}
 
     run(scenario)
 
