@@ -171,6 +171,7 @@ PURE = {  # one a line, so that two changes seldom meet
     "metering.audit.keyring",
     "metering.ledger.ledger",
     "metering.archive.manifest",
+    "metering.archive.sigv4",
     "metering.audit.merkle",
     "metering.ledger.metered_elsewhere",
     "metering.limits.asks",

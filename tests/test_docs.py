@@ -93,6 +93,7 @@ def test_the_configuration_page_names_no_key_that_does_not_exist() -> None:
     }
     known = set(KEYS) | {
         "tenants[].capture",
+        "journal.archive_lock",
         "weighbridge.yaml",
         "models[].rate_cards[]",
         "models[].work_units[]",

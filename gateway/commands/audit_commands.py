@@ -224,7 +224,7 @@ def pack(args: argparse.Namespace) -> int:
     where = commands.place(args)
     try:
         close_manifest.month_hours(args.month)
-        anchors = [anchor for given in args.anchor for anchor in anchored.read(given)]
+        anchors = anchored.read_all(args.anchor)
     except (ValueError, verify.VerifyError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     tell = functools.partial(commands.tell, where, "audit pack")
@@ -252,10 +252,12 @@ def verify(args: argparse.Namespace) -> int:
         raise CommandError("there is nothing to verify: name a DIR, or an --archive", EXIT_USAGE)
     try:
         keys = [key for given in args.key for key in verify.given_keys(given)]
-        anchors = [anchor for given in args.anchor for anchor in anchored.read(given)]
+        anchors = anchored.read_all(args.anchor)
         archive = Archive(open_objects(args.archive)) if args.archive else None
         found, processes = verify.find(args.paths), os.cpu_count() or 1
-        report = verify.verify(found, keys, anchors, archive, processes=processes)
+        report = verify.verify(
+            found, keys, anchors.anchors, archive, processes=processes, anchors_amiss=anchors.findings
+        )
     except (verify.VerifyError, ArchiveError) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
     except OSError as error:  # 1 would say that something was tampered with

@@ -13,7 +13,7 @@ from gateway.configuration.config_load import Place
 from metering.audit import audit, keys, latest_notes, pack, verify, verify_page
 from metering.audit.findings import Verdict
 from metering.audit.notary import SigningKey
-from metering.audit.verdict import Anchor
+from metering.audit.versions import Read
 from metering.cost import close_manifest
 from metering.cost.closes import Closes
 from metering.export import export
@@ -35,7 +35,7 @@ def write(
     place: Place,
     month: str,
     out: pathlib.Path,
-    anchors: list[Anchor],
+    anchors: Read,
     key: SigningKey,
     tell: Callable[[Happening], None],
 ) -> Packed:
@@ -45,7 +45,13 @@ def write(
     """
     hours = close_manifest.month_hours(month)
     archive = archive_of(place.journal)
-    report = verify.verify(verify.find([pathlib.Path(place.state_dir)]), [], anchors, archive)
+    report = verify.verify(
+        verify.find([pathlib.Path(place.state_dir)]),
+        [],
+        anchors.anchors,
+        archive,
+        anchors_amiss=anchors.findings,
+    )
     here = directories(place.journals)
     closes = Closes(objects_of(pathlib.Path(place.state_dir), place.journal))
     found = list(all_journals(place.journals, place.journal))

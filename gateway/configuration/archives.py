@@ -9,7 +9,14 @@ import msgspec
 
 from gateway.configuration.config import Journal
 from metering.archive.archive import JOURNAL, Archive
-from metering.archive.objects import ArchiveError, LocalObjects, Objects, open_objects
+from metering.archive.objects import (
+    ArchiveError,
+    BucketObjects,
+    LocalObjects,
+    Objects,
+    bucket_of,
+    open_objects,
+)
 from metering.archive.recall import recall
 from metering.audit import audit
 from metering.audit import prove as proving
@@ -25,7 +32,13 @@ def archive_of(journal: Journal) -> Archive | None:
     if journal.archive is None:
         return None
     endpoint, region = journal.archive_endpoint, journal.archive_region
-    return Archive(open_objects(journal.archive, endpoint=endpoint, region=region))
+    objects, lock = open_objects(journal.archive, endpoint=endpoint, region=region), journal.archive_lock
+    if lock is None or not isinstance(objects, BucketObjects):
+        return Archive(objects)
+    from metering.archive import locked, s3
+
+    bucket = s3.Bucket(*bucket_of(journal.archive), endpoint, region)
+    return Archive(locked.LockedObjects(objects, bucket, locked.Lock(lock.mode, lock.days, lock.what)))
 
 
 def objects_of(state_dir: pathlib.Path, journal: Journal) -> Objects:

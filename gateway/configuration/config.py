@@ -51,12 +51,23 @@ class Ops(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: Text | None = None
 
 
+class ArchiveLock(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Object lock of what is put into the archive's bucket, for so many days from then on.
+
+    what: the anchors alone, or all that an auditor relies on.
+    """
+
+    mode: Literal["governance", "compliance"]
+    days: Annotated[int, msgspec.Meta(ge=1, le=36_500)]
+    what: Literal["anchors", "all"] = "anchors"
+
+
 class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """fsync: `always`: before anybody is answered; `interval`: each fsync_interval_ms; `os`: when the system likes.
     on_error: a journal that fails ends its worker, or calls go on and what is not written is shown. mirror: where each
     line is copied to. bytes_max: of all writers. archive: a path, file:///path or s3://bucket/prefix;
-    archive_endpoint, archive_region: of its storage. signing_key_file: the private key of checkpoints; None: one is
-    made under state_dir.
+    archive_endpoint, archive_region: of its storage; archive_lock: what is locked there. signing_key_file: the private
+    key of checkpoints; None: one is made under state_dir.
     """
 
     fsync: Literal["always", "interval", "os"] = "interval"
@@ -68,6 +79,7 @@ class Journal(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     archive: Path | None = None
     archive_endpoint: Text | None = None
     archive_region: Text | None = None
+    archive_lock: ArchiveLock | None = None
     signing_key_file: Path | None = None
 
 

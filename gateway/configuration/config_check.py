@@ -65,7 +65,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_redis(config.redis, report)
     if config.journal.bytes_max < config.journal.segment_bytes_max:
         report("journal.bytes_max", "must not be below segment_bytes_max")
-    _check_archive(config.journal, report)
+    _check_archive(config.journal, config.retention_days, report)
     if config.profile == "eu-high-risk" and config.retention_days < HIGH_RISK_DAYS_MIN:
         message = (
             f"must be at least {HIGH_RISK_DAYS_MIN} with the profile eu-high-risk: "
@@ -129,7 +129,7 @@ def _check_listen(config: Config, report: Report) -> None:
         report("ops.listen", "is the same address as listen")
 
 
-def _check_archive(journal: Journal, report: Report) -> None:
+def _check_archive(journal: Journal, retention_days: int, report: Report) -> None:
     place = journal.archive or ""
     scheme, colon, rest = place.partition("://")
     if colon and scheme not in ("file", "s3"):
@@ -144,6 +144,14 @@ def _check_archive(journal: Journal, report: Report) -> None:
     ):
         if value is not None and not (colon and scheme == "s3"):
             report(f"journal.{key}", "goes with an archive at s3://… only")
+    if (lock := journal.archive_lock) is not None:
+        if not (colon and scheme == "s3"):
+            report("journal.archive_lock", "goes with an archive at s3://… only")
+        if lock.days < retention_days:
+            message = (
+                f"must not be below retention_days, {retention_days}: what is kept longer would be unlocked"
+            )
+            report("journal.archive_lock.days", message)
     if journal.archive_endpoint is not None and not _ENDPOINT.match(journal.archive_endpoint):
         report("journal.archive_endpoint", "must be http://host[:port] or https://host[:port]")
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from backends.model import HARDWARE_PATTERN, HOST_NAME_PATTERN, NAME_PATTERN
-from gateway.configuration.config import KEY_HASH_PATTERN
+from gateway.configuration.config import KEY_HASH_PATTERN, PUBLIC_KEY_PATTERN
 from gateway.configuration.config_tree import ConfigErrors, Mistake, Node, joined, scalar
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -23,6 +23,7 @@ _PATTERNS = {
     NAME_PATTERN: f"a name: lower-case {_CHARACTERS}",
     HOST_NAME_PATTERN: "a host name: letters, digits, . and -",
     HARDWARE_PATTERN: f"an instance type or family: {_CHARACTERS}",
+    PUBLIC_KEY_PATTERN: '"x25519:" and 32 bytes in base64, as `weighbridge audit keys content` prints it',
     KEY_HASH_PATTERN: '"sha256:" and 64 hex digits, as `weighbridge key new` prints it',
 }
 _PRICES = {"prompt", "cached_prompt", "completion", "per_request", "usd_per_hour"}

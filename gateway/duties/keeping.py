@@ -17,7 +17,8 @@ from gateway.configuration.config import Config
 from gateway.configuration.price_books import PriceCopies
 from gateway.duties.duties import Duty, Task
 from metering.archive import facts, retention
-from metering.archive.archive import Archiver
+from metering.archive.archive import Archive, Archiver
+from metering.archive.locked import LockedObjects
 from metering.archive.objects import ArchiveError, ArchiveUnavailable
 from metering.archive.retention import NS_PER_DAY
 from metering.archive.trimming import Trimmer
@@ -29,10 +30,13 @@ from metering.journal.journal import Directory, directories, tree_bytes
 from metering.ledger.believed import BelievedClock
 from metering.logs import log
 from metering.pages import gone
+from metering.periods import instant_text
 from metering.units import NS_PER_HOUR
 
 RETENTION_S = 3_600.0
 """How often it is looked for journals that are too old."""
+LOCK_S = 3_600.0
+"""How often a bucket is asked whether it locks."""
 CLOCK = "clock-clerk.json"
 COMMAND = "clerk"
 """Whose events its journals hold (metering/journal/event_journal.py)."""
@@ -56,6 +60,7 @@ class Keeping:
         self._believed = BelievedClock(state_dir / CLOCK, clock)
         self._retention_ns = config.retention_days * NS_PER_DAY
         self._due_s: dict[Where, float] = {}
+        self._lock_s = 0.0
         self._told: set[tuple[Where, str]] = set()  # journals that were said to be deleted
         self._maker = facts.Maker(state_dir / "facts")
         self._bytes_kept = config.journal.bytes_max // 2
@@ -79,6 +84,9 @@ class Keeping:
             anchors = ArchivedAnchors(self._archive.objects, self._journals, time.monotonic)
             trimmer = Trimmer(self._archive, archiver, self._maker)
             copies = PriceCopies(self._archive.objects, self._state_dir)
+            lock = self._archive.objects
+            if isinstance(lock, LockedObjects):
+                found.append(Duty("lock", functools.partial(self._lock_tasks, lock)))
             found += [
                 Duty("prices", lambda: [Task("", copies.bring_level_if_due)]),
                 Duty("archive", lambda: [Task("", functools.partial(self._archive_all, archiver))]),
@@ -86,6 +94,15 @@ class Keeping:
                 Duty("trim", lambda: [Task("", functools.partial(self._trim, trimmer))]),
             ]
         return found
+
+    def _lock_tasks(self, objects: LockedObjects) -> Iterable[Task]:
+        """At the start, and now and then: is the bucket still set up to lock what is put there?"""
+        if time.monotonic() >= self._lock_s:
+            yield Task("bucket", functools.partial(self._check_lock, objects))
+
+    def _check_lock(self, objects: LockedObjects) -> None:
+        objects.check()
+        self._lock_s = time.monotonic() + LOCK_S
 
     def _seal_tasks(self) -> Iterable[Task]:
         """One for each directory."""
@@ -129,7 +146,7 @@ class Keeping:
         """Where it is time to look."""
         deletions: dict[Where, Deletion] = {"local": self._delete_local}
         if self._archive is not None:
-            deletions["archive"] = functools.partial(retention.delete_archived, self._archive)
+            deletions["archive"] = functools.partial(self._delete_archived, self._archive)
         for where, delete in deletions.items():
             if time.monotonic() >= self._due_s.get(where, 0.0):
                 yield Task(where, functools.partial(self._delete, where, delete))
@@ -155,6 +172,18 @@ class Keeping:
             return
         counted = gone.load(self._pages).writers
         retention.delete_local(retention.Local(self._journals, self._maker), older_than_ns, counted, tell)
+
+    def _delete_archived(self, archive: Archive, older_than_ns: int, tell: retention.Tell) -> None:
+        held = retention.delete_archived(archive, older_than_ns, tell, self._believed.look())
+        if held.journals or held.anchors:
+            log(
+                logger,
+                logging.INFO,
+                "old journals stay in the archive under object lock",
+                journals=held.journals,
+                anchors=held.anchors,
+                until=instant_text(held.until_ns),
+            )
 
     def _tell(self, where: Where, older_than_ns: int, writers: list[str]) -> None:
         """Told once, however often the deletion has to be tried again."""

@@ -2,6 +2,7 @@
 
     here       a complete directory ─▶ told ─▶ renamed to a hidden name ─▶ its files and facts deleted
     archived   all that is archived ─▶ told ─▶ end.json ─▶ manifests, the last ones first ─▶ objects, anchors
+    locked     stays, and is not tried: where the newest object of a directory is under object lock, all of it is
 
 A directory is deleted as a whole or is there as a whole: what a crash leaves half deleted is hidden here, and is
 not named by a manifest there; the next round goes on with it. Which ones they are is told first: a journal that is
@@ -17,7 +18,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from metering.archive import facts
-from metering.archive.archive import FACTS, JOURNAL, Archive, end_path, manifest_path
+from metering.archive.archive import FACTS, JOURNAL, MANIFESTS, Archive, end_path, manifest_path
+from metering.archive.objects import Objects
 from metering.audit.anchors import ANCHORS
 from metering.files import sync_directory
 from metering.journal import segments
@@ -75,19 +77,31 @@ def _finish_local(local: Local) -> None:
         shutil.rmtree(path)
 
 
-def delete_archived(archive: Archive, older_than_ns: int, tell: Tell) -> None:
+class Held(NamedTuple):
+    """What stays though it is old: objects under lock. journals: whole ones; until_ns: the last of the locks ends."""
+
+    journals: int
+    anchors: int
+    until_ns: int
+
+
+def delete_archived(archive: Archive, older_than_ns: int, tell: Tell, now_ns: int) -> Held:
     """Delete directories of the archive whose last archived line was made before, and their anchors.
 
     Those of hosts that are no more count too: a directory that was never ended has had no line since.
-    Raises ArchiveError, and what `tell` does; a repeat goes on from there.
+    now_ns: wall clock, by which locks end. Raises ArchiveError, and what `tell` does; a repeat goes on from there.
     """
     left: set[str] = set()
     old: dict[str, list[int]] = {}
+    locks = _Locks(archive.objects, now_ns)
     for writer in archive.writers():
         first_seqs = archive.first_seqs(writer)
         last_ns = _last_ns(archive, writer, first_seqs)
         if last_ns is None or last_ns >= older_than_ns:
             left.add(writer)
+        elif locks.hold(f"{MANIFESTS}{writer}/"):
+            left.add(writer)
+            locks.journals += 1
         else:
             old[writer] = first_seqs
     if old:
@@ -96,7 +110,26 @@ def delete_archived(archive: Archive, older_than_ns: int, tell: Tell) -> None:
         archive.objects.delete(end_path(writer))
         for first_seq in reversed(first_seqs):
             archive.objects.delete(manifest_path(writer, first_seq))
-    _sweep(archive, left, old.keys(), older_than_ns)
+    _sweep(archive, left, old.keys(), older_than_ns, locks)
+    return Held(locks.journals, locks.anchors, locks.until_ns)
+
+
+class _Locks:
+    """Asks for locks, and counts what they hold."""
+
+    def __init__(self, objects: Objects, now_ns: int) -> None:
+        self._objects = objects
+        self._now_ns = now_ns
+        self.journals = self.anchors = self.until_ns = 0
+
+    def hold(self, prefix: str) -> bool:
+        """Is the newest object below it under lock? It is locked longest."""
+        newest = max(self._objects.list(prefix), key=lambda one: one.modified_ns, default=None)
+        until_ns = 0 if newest is None else self._objects.locked_until_ns(newest.path)
+        if until_ns <= self._now_ns:
+            return False
+        self.until_ns = max(self.until_ns, until_ns)
+        return True
 
 
 def _last_ns(archive: Archive, writer: str, first_seqs: list[int]) -> int | None:
@@ -111,15 +144,25 @@ def _last_ns(archive: Archive, writer: str, first_seqs: list[int]) -> int | None
     return None
 
 
-def _sweep(archive: Archive, left: Collection[str], deleted: Collection[str], older_than_ns: int) -> None:
+def _sweep(
+    archive: Archive, left: Collection[str], deleted: Collection[str], older_than_ns: int, locks: _Locks
+) -> None:
     """Delete objects that no manifest can name: of writers just deleted, or of ones deleted before a crash.
 
     An object without a manifest may also be one that somebody is archiving right now: it is young. Anchors go last:
     they may be where the gateway can delete nothing.
     """
+    held: dict[str, bool] = {}  # by writer: are its anchors locked?
     for one in itertools.chain.from_iterable(map(archive.objects.list, (JOURNAL, FACTS, ANCHORS))):
         match = WRITER_PATTERN.search(one.path)
         if match is None or match[0] in left:
             continue
         if match[0] in deleted or one.modified_ns < older_than_ns:
+            if one.path.startswith(ANCHORS):
+                writer = match[0]
+                if writer not in held:
+                    held[writer] = locks.hold(f"{ANCHORS}{writer}/")
+                if held[writer]:
+                    locks.anchors += 1
+                    continue
             archive.objects.delete(one.path)

@@ -38,6 +38,8 @@ class What(enum.StrEnum):
     SEAL_DAMAGED = "seal_damaged"
     PACK_DIFFERS = "pack_differs"
     ARCHIVE_DIFFERS = "archive_differs"
+    ANCHOR_REPLACED = "anchor_replaced"
+    ANCHOR_HIDDEN = "anchor_hidden"
     # incomplete
     LIVE = "live"
     NOT_CLOSED = "not_closed"

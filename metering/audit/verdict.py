@@ -130,7 +130,9 @@ def conclude(
     """
     here = {journal.inspected.writer for journal in journals}
     retired = {writer for journal in journals for writer in journal.inspected.retired}
-    found = [*findings, *_missing(named, here | retired), *_stolen(journals)]
+    # A journal that was deleted by its age may have had its anchors hidden with it.
+    kept = [one for one in findings if one.what is not What.ANCHOR_HIDDEN or one.writer not in retired]
+    found = [*kept, *_missing(named, here | retired), *_stolen(journals)]
     if keys.source == "none" and any(journal.inspected.checkpoints for journal in journals):
         says = (
             "there are signed notes and no key to verify them with (--key, or keys.json beside the journals)"

@@ -183,6 +183,7 @@ def verify(
     archive: Archive | None = None,
     *,
     processes: int = 1,
+    anchors_amiss: Sequence[Finding] = (),
 ) -> Report:
     """Verify journals.
 
@@ -190,10 +191,12 @@ def verify(
     archive: has the fronts of journals that were trimmed, and journals that are not here any more; what it says of the
     others is held against them. Anchors must have been read before `places` were found, or what a live writer has
     written since is missed. processes: how many may read at once, a journal each, if it is worth it.
+    anchors_amiss: what was found wrong where the anchors are (metering/audit/versions.py).
     Raises VerifyError, OSError, ArchiveUnavailable: what can't be read now is no finding.
     """
     trust, keys = _trust(given_keys, places.keys)
     claims, findings = verdict.anchor_claims(anchors, trust)
+    findings += anchors_amiss
     findings += [finding for pack in places.packs for finding in pack.check(trust)]
     whole = bool(places.whole) or (archive is not None and not places.directories)
     named = [Named(one.note.head.writer, Place(one.source)) for one in anchors if whole]

@@ -78,6 +78,9 @@ class Killing:
     def delete(self, path: str) -> None:
         self._change(lambda: self._objects.delete(path))
 
+    def locked_until_ns(self, path: str, /) -> int:
+        return self._objects.locked_until_ns(path)
+
     def clear_leftovers(self) -> None:
         self._objects.clear_leftovers()
 

@@ -793,6 +793,15 @@ def test_wrong_other_gateways(tmp_path: pathlib.Path, old: str, new: str, says: 
             "archive: s3://bucket\n  archive_endpoint: http://u:p@h",
             "journal.archive_endpoint: must be http://host",
         ),
+        ("archive: s3://bucket\n  archive_lock: {mode: compliance, days: 400}", None),
+        (
+            "archive: s3://bucket\n  archive_lock: {mode: compliance, days: 399}",
+            "journal.archive_lock.days: must not be below retention_days, 400",
+        ),
+        (
+            "archive: /mnt\n  archive_lock: {mode: compliance, days: 400}",
+            "journal.archive_lock: goes with an archive at s3",
+        ),
     ],
 )
 def test_where_the_archive_is(tmp_path: pathlib.Path, lines: str, wrong: str | None) -> None:
@@ -803,6 +812,34 @@ def test_where_the_archive_is(tmp_path: pathlib.Path, lines: str, wrong: str | N
         (told,) = mistakes(tmp_path, text)
         assert wrong in told
         assert "secret" not in told
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ("public_key: x25519:hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=", None),
+        (
+            "public_key: ed25519:hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=",
+            "capture.public_key: must be",
+        ),
+        (
+            f"public_key: x25519:{'A' * 43}=",
+            "tenants[0].capture.public_key: is no key that anybody has the private half of",
+        ),
+        (
+            "public_key: x25519:hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=, retention_days: 401",
+            "tenants[0].capture.retention_days: must not be longer than that of the journal",
+        ),
+    ],
+)
+def test_whose_content_is_kept(tmp_path: pathlib.Path, lines: str, wrong: str | None) -> None:
+    text = GOOD.replace("tenants:\n  - name: acme", f"tenants:\n  - capture: {{{lines}}}\n    name: acme")
+    assert text != GOOD
+    if wrong is None:
+        assert load(tmp_path, text).tenants[0].capture is not None
+    else:
+        (told,) = mistakes(tmp_path, text)
+        assert wrong in told
 
 
 def test_the_profile_for_high_risk_keeps_logs_for_six_months(tmp_path: pathlib.Path) -> None:

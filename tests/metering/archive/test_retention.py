@@ -39,7 +39,7 @@ def delete_local(place: Place, older_than_ns: int, counted: set[str]) -> list[st
 
 def delete_archived(archive: Archive, older_than_ns: int) -> list[str]:
     told: list[str] = []
-    retention.delete_archived(archive, older_than_ns, told.extend)
+    retention.delete_archived(archive, older_than_ns, told.extend, OLD_NS)
     return told
 
 
@@ -170,6 +170,6 @@ def test_what_cannot_be_told_is_not_deleted(place: Place) -> None:
     with pytest.raises(_DiskFull):
         retention.delete_local(Local(place.journals, place.maker), OLD_NS, {WRITER}, refuse)
     with pytest.raises(_DiskFull):
-        retention.delete_archived(place.archive, OLD_NS, refuse)
+        retention.delete_archived(place.archive, OLD_NS, refuse, OLD_NS)
     assert directory.complete
     assert place.contents() == contents

@@ -259,6 +259,16 @@ def test_older_segments_are_synced_first_and_once(root: pathlib.Path, syncs: Syn
     made.close()
 
 
+def test_what_lines_speak_of_is_synced_before_them(root: pathlib.Path, syncs: Syncs) -> None:
+    made = create(root)
+    made.sync_before = lambda: syncs.names.append("content")
+    made.write(journals.encoded([journals.start()])[0], 1, HOUR)
+    syncs.names.clear()
+    made.sync_work()()
+    assert syncs.names == ["content", segment_name(1)]
+    made.close()
+
+
 def test_a_failed_sync_of_an_older_segment_is_an_error(root: pathlib.Path, syncs: Syncs) -> None:
     made = create(root)
     start, tick = journals.encoded([journals.start(), journals.tick()])
