@@ -106,6 +106,9 @@ class OpenAIApi:
                 body = await self._unpacked(body)
             relay = begin(visit, body, client)
         except Exception as error:  # noqa: BLE001  our own mistake must still be an answer and a line
+            if isinstance(error, errors.UnknownKey):
+                given = visit.headers.get(b"authorization"), visit.headers.get(b"x-api-key")
+                error = self._entrance.failed(error, *given, origin)
             status, answer_headers, answer = self.refuse(error, visit)
             if isinstance(error, errors.TooSlow):
                 answer_headers = [*answer_headers, (b"connection", b"close")]  # its rest is not waited for
@@ -147,8 +150,8 @@ class OpenAIApi:
         if method != visit.operation.method:
             raise errors.MethodNotAllowed(f"this path takes {visit.operation.method}")
         headers = visit.headers
-        visit.principal = principal = self._entrance.known(
-            headers.get(b"authorization"), headers.get(b"x-api-key"), origin
+        visit.principal = principal = self._keys.principal(
+            headers.get(b"authorization"), headers.get(b"x-api-key")
         )
         self._entrance.check(principal, visit.operation.name, origin)
         principal.require("inference")

@@ -7,7 +7,7 @@ headers ─▶ Keys ──┬─ known ─▶ its guard (barred, endpoint, netwo
 from collections.abc import Callable
 
 from gateway.api.auth import Address, Keys, Principal
-from gateway.api.errors import TooManyAttempts, UnknownKey
+from gateway.api.errors import KeyBarred, TooManyAttempts, UnknownKey
 from gateway.configuration.config import Config
 from gateway.directory.attempts import Attempts
 from gateway.directory.sources import Origins, Sources
@@ -36,13 +36,22 @@ class Entrance:
         try:
             return self.keys.principal(authorization, api_key)
         except UnknownKey as error:
-            if authorization is None and api_key is None:
-                raise
-            wait_ms = self._attempts.failed(self._source(origin), self._clock())
-            if wait_ms is None:
-                raise
-            message = "too many unknown API keys came from this address; try again with one that is known"
-            raise TooManyAttempts(message, wait_ms=wait_ms) from error
+            raise self.failed(error, authorization, api_key, origin) from error
+
+    def failed(
+        self, error: UnknownKey, authorization: bytes | None, api_key: bytes | None, origin: Origins
+    ) -> UnknownKey | TooManyAttempts:
+        """What is to be answered to headers whose key is not known: that, or that there were too many such.
+
+        Once a request. Neither who has no key guesses one, nor who has one that is barred.
+        """
+        if isinstance(error, KeyBarred) or (authorization is None and api_key is None):
+            return error
+        wait_ms = self._attempts.failed(self._source(origin), self._clock())
+        if wait_ms is None:
+            return error
+        message = "too many unknown API keys came from this address; try again with one that is known"
+        return TooManyAttempts(message, wait_ms=wait_ms)
 
     def check(self, principal: Principal, endpoint: str | None, origin: Origins) -> None:
         """Raises KeyBarred, DirectoryStale, OutOfBounds."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support import gateway, stores
+from tests.support import gateway, mutants, stores
 from tests.support.gateway import ROOT, Gateway, eventually
 from tests.support.rawbackend import Scripted
 from tests.support.stage import SIZED
@@ -96,20 +96,29 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield one
 
 
-@pytest.fixture(scope="module")
-def fronts(
-    b1: Scripted, store: Running, tmp_path_factory: pytest.TempPathFactory
+@contextlib.contextmanager
+def two_gateways(
+    b1: Scripted, store: Running, directory: pathlib.Path, mutant: str | None = None
 ) -> Iterator[tuple[Gateway, Gateway]]:
     """Two gateways of one store; the first has two workers."""
-    directory = tmp_path_factory.mktemp("fronts")
-    redis = {"url": store.url}
+    env = mutants.environment(mutant) if mutant else None
     with contextlib.ExitStack() as stack:
         pair = []
         for name, workers in (("one", 2), ("two", 1)):
             (directory / name).mkdir()
-            running = gateway.running(directory / name, [backend(b1)], redis=redis, workers=workers)
+            running = gateway.running(
+                directory / name, [backend(b1)], redis={"url": store.url}, workers=workers, env=env
+            )
             pair.append(stack.enter_context(running))
         yield pair[0], pair[1]
+
+
+@pytest.fixture(scope="module")
+def fronts(
+    b1: Scripted, store: Running, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Gateway, Gateway]]:
+    with two_gateways(b1, store, tmp_path_factory.mktemp("fronts")) as pair:
+        yield pair
 
 
 @pytest.fixture
@@ -474,3 +483,26 @@ def test_an_operators_key_opens_a_gateway_that_has_none(b1: Scripted, tmp_path: 
         front.keys["acme"] = key
         made, _ = made_key(front, "operators", scopes=["inference"])
         becomes(front, made, 200, time.monotonic())
+
+
+def test_a_directory_that_breaks_a_law_is_found(b1: Scripted, tmp_path: pathlib.Path) -> None:
+    """Each of the tests above sees to one law; without it, it fails."""
+    laws = {
+        "revoked_forgotten": lambda pair, store: test_a_store_that_lost_everything_changes_nobodys_rights(
+            pair, store
+        ),
+        "change_untold": lambda pair, _: test_every_change_and_every_refusal_is_told(pair[0]),
+        "copies_unheard": lambda pair, _: test_a_revoked_key_opens_nothing_on_any_gateway_a_second_later(
+            pair
+        ),
+    }
+    for mutant, law in laws.items():
+        directory = tmp_path / mutant
+        directory.mkdir()
+        with (
+            stores.single(stores.valkey_binary(), directory / "store", user=True) as store,
+            store,
+            two_gateways(b1, store, directory, mutant) as pair,
+            pytest.raises(AssertionError),
+        ):
+            law(pair, store)

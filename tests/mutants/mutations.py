@@ -420,6 +420,53 @@ def tick_names_the_newest() -> None:
     )
 
 
+def proxies_believed() -> None:
+    """The first address of X-Forwarded-For is the client's: whatever he writes there."""
+    from gateway.directory import sources
+
+    of = sources.Sources.of
+
+    def first(known: sources.Sources, origin: sources.Origin) -> object:
+        headers = [(name, value.split(b",")[0]) for name, value in origin.headers]
+        return of(known, sources.Origin(origin.peer, headers))
+
+    sources.Sources.of = first
+
+
+def attempts_unlimited() -> None:
+    """Whoever guesses keys may go on."""
+    from gateway.directory.attempts import Attempts
+
+    Attempts.failed = lambda *_: None
+
+
+def revoked_forgotten() -> None:
+    """The newest entry wins in all, so that a store with an older copy brings a revoked key back."""
+    from metering.ledger import directory
+
+    directory.join = lambda one, other: max(one, other, key=lambda entry: (not entry.revoked, entry.version))
+
+
+def change_untold() -> None:
+    """A change of the directory counts, and the journal has none of it."""
+    from gateway.directory.changer import Changer
+
+    async def tell(*_: object) -> None:
+        return
+
+    Changer._tell = tell
+
+
+def copies_unheard() -> None:
+    """A worker hears of no change but its own."""
+    from gateway.directory.watcher import Watcher
+
+    async def hear(*_: object) -> None:
+        return
+
+    Watcher._hear = Watcher._look_at_file = hear
+
+
 _DONE = "if not_below(seq, last_seq) then\n  return {'DONE', mark}\nend\n"
 _GAP = "if mark ~= prev then\n  return {'GAP', mark}\nend\n"
 
@@ -471,5 +518,10 @@ MUTATIONS = {
         mirror_ahead,
         tick_forgets_what_is_open,
         tick_names_the_newest,
+        proxies_believed,
+        attempts_unlimited,
+        revoked_forgotten,
+        change_untold,
+        copies_unheard,
     )
 }

@@ -241,15 +241,18 @@ def staged(
     slots: int = SLOTS,
     more_models: tuple[dict, ...] = (),
     more_backends: tuple[dict, ...] = (),
+    key_files: tuple[str, str] | None = None,
     **more: object,
 ) -> Iterator[Stage]:
-    """The stage, set. more: further keys of the configuration."""
+    """The stage, set. key_files: of the keys that B1 and B2 want. more: further keys of the configuration."""
     b1, b2 = Scripted(SIZED), Scripted(SIZED)
     backends = [
         backend("b1", b1.port, slots=slots, instance_type="inf2.48xlarge"),
         backend("b2", b2.port, slots=slots, instance_type="inf2.48xlarge"),
         *more_backends,
     ]
+    for one, file in zip(backends, key_files or (), strict=False):
+        one["key_file"] = file
     models = [model("m1", "b1"), model("m1-pair", "b1", "b2"), *more_models]
     config = {"attempts_max": 2, "timeouts": TIMEOUTS, "models": models} | more
     try:
