@@ -33,6 +33,18 @@ def test_what_is_committed_is_read(closes: Closes, tmp_path: pathlib.Path) -> No
     assert not paths[0].exists()
 
 
+def test_rows_beside_their_manifest_are_read_as_well(closes: Closes, tmp_path: pathlib.Path) -> None:
+    """As hours lay that were closed before rows had a place of their own: the manifest says where they are."""
+    made = closes.commit(manifest(ROWS), ROWS)
+    beside = f"close/{hour_text(HOUR)}/rev-1/rows-{made.rows.sha256[:12]}.parquet"
+    (tmp_path / made.rows.path).rename(tmp_path / beside)
+    path = tmp_path / "close" / hour_text(HOUR) / "rev-1" / "manifest.json"
+    path.write_text(path.read_text().replace(made.rows.path, beside))
+    (found,) = closes.hours(range(HOUR, HOUR + 1))
+    assert found.rows.path == beside
+    assert list(closes.rows([found])) == ROWS
+
+
 def test_a_second_closer_loses_and_leaves_nothing_that_counts(closes: Closes) -> None:
     made = closes.commit(manifest(ROWS), ROWS)
     with pytest.raises(Outdone, match=r"rev-1/manifest\.json was put by somebody else"):
