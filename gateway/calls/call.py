@@ -10,6 +10,8 @@ A driver (relay.py) feeds events and carries out actions; it decides nothing. Al
                    └────────────┴──────────┴──────┴▶ REJECTED ───────────────────┘   a 4xx, a 500
                     the next attempt: only before the commit point
 
+A seat that is free when the `admitted` line is in the file is taken at once: from ADMITTING to CONNECTING in one step.
+
 The commit point is the entry into STREAMING (the first event with choices) or the end of a sized body, which is
 held whole: until then nothing of an answer has gone to the client and another backend may be tried; after it, never.
 From DRAINING (the client left when only the usage event was due) it goes to SEALING too.
@@ -71,6 +73,7 @@ from gateway.calls.events import (
     Reply,
     Seal,
     Sealed,
+    Seated,
     State,
     Stopping,
     Timer,
@@ -221,8 +224,15 @@ class Call:
     def start(self, now_ns: int) -> Actions:
         """Begin: the `admitted` line goes into this turn's write."""
         self._tally.admitted_ns = now_ns
-        self._spoken(now_ns)
+        if self._silence_ns:  # as `_spoken`, for each call
+            self._comment_ns = now_ns + self._silence_ns
+        self._course.set_out()
         return _ADMIT
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Where a seat is to be asked for, the best first; from `start` on."""
+        return self._course.wants()
 
     def ask(self, now_ns: int) -> Actions:
         """Begin where limits apply: `start` follows once they have room."""
@@ -299,12 +309,18 @@ class Call:
 
     # -- admission and queue
 
-    def _admitted(self, _event: Admitted, now_ns: int) -> Actions:
+    def _admitted(self, _event: Admitted | Seated, now_ns: int) -> Actions:
         if self._gone:
             return self._conclude_gone()
         if self._stop is not None:
             return self._conclude_with(self._stop, Outcome.BACKEND_FAILED)
         return self._queue(now_ns)
+
+    def _seated(self, event: Seated, now_ns: int) -> Actions:
+        if self._gone or self._stop is not None:
+            return (Release(event.backend), *self._admitted(event, now_ns))
+        self._asked_ns = now_ns
+        return self._granted(event, now_ns)
 
     def _not_admitted(self, _event: Unrecorded, _now_ns: int) -> Actions:
         self.state = DONE
@@ -332,7 +348,7 @@ class Call:
         error = errors.NoBackend("all servers of this model are full; try again", retry_after_s=1)
         return [Leave(), *self._conclude_with(error, Outcome.SHED)]
 
-    def _granted(self, event: Granted, now_ns: int) -> Actions:
+    def _granted(self, event: Granted | Seated, now_ns: int) -> Actions:
         course, tally = self._course, self._tally
         candidate = course.take(event.backend)
         tally.spill = "full" if candidate.tier > course.base_tier else None
@@ -847,6 +863,7 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
             Allowed,
             Refused,
             Admitted,
+            Seated,
             Connected,
             Head,
             Data,
@@ -872,6 +889,7 @@ def _table() -> dict[tuple[State, type[Event]], Handler]:
         (ASKING, ClientGone): c._gone_asking,
         (ASKING, Stopping): c._stopping_asking,
         (ADMITTING, Admitted): c._admitted,
+        (ADMITTING, Seated): c._seated,
         (ADMITTING, Unrecorded): c._not_admitted,
         (ADMITTING, ClientGone): c._gone_early,
         (ADMITTING, Stopping): c._stopping_early,

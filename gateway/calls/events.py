@@ -64,6 +64,12 @@ class Admitted(Event, frozen=True):
     """The `admitted` line is in the file."""
 
 
+class Seated(Event, frozen=True, kw_only=True):
+    """The same, and with it a free seat was taken, at the first backend of `Call.wanted` that had one."""
+
+    backend: str
+
+
 class Granted(Event, frozen=True, kw_only=True):
     """A seat at a backend was granted."""
 

@@ -241,7 +241,12 @@ class Relay:
 
     def written(self) -> None:
         """It is in the file."""
-        self.feed(_SEALED if self._sealing else _ADMITTED)
+        if self._sealing:
+            self.feed(_SEALED)
+            return
+        wanted = self.call.wanted
+        backend = self._services.seats.take(wanted) if self._seated else wanted[0]
+        self.feed(_ADMITTED if backend is None else machine.Seated(backend=backend))
 
     def failed(self, _error: OSError) -> None:
         """It never will be."""

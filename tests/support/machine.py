@@ -70,8 +70,10 @@ class World:
     """Carries out actions and keeps the books.
 
     seats: backend → free seats; a backend not named has no limit. Lines are "written" by `flush`. limited: limits
-    apply to the call: it is `allow`ed or `refuse`d.
+    apply to the call: it is `allow`ed or `refuse`d. at_once: a free seat is taken with the admission, not asked for.
     """
+
+    at_once = True
 
     def __init__(self, call: Call, *, seats: dict[str, int] | None = None, limited: bool = False) -> None:
         self.call = call
@@ -130,7 +132,15 @@ class World:
             self.lines.append(make())
         for _, written in entries:
             self.sealed = self.sealed or isinstance(written, m.Sealed)
-            self.feed(written)
+            self.feed(self._seated() if self.at_once and isinstance(written, m.Admitted) else written)
+
+    def _seated(self) -> m.Event:
+        """A free seat is taken with the admission, if there is one."""
+        for backend in self.call.wanted:
+            if self.seats.get(backend, 1) > 0:
+                self.holding.append(backend)
+                return m.Seated(backend=backend)
+        return m.Admitted()
 
     def fail_flush(self) -> None:
         """The turn's write fails."""

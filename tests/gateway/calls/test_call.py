@@ -149,6 +149,7 @@ EVENTS = {
     m.Allowed: lambda n: m.Allowed(),
     m.Refused: lambda n: m.Refused(error=NO_ROOM),
     m.Admitted: lambda n: m.Admitted(),
+    m.Seated: lambda n: m.Seated(backend="a"),
     m.Granted: lambda n: m.Granted(backend="b"),
     m.Connected: lambda n: m.Connected(n),
     m.Head: lambda n: m.Head(n, status=200, headers=HEAD_SSE),
@@ -167,7 +168,7 @@ EVENTS = {
 ANYWHERE = {m.Timer, m.ClientGone, m.Stopping, m.Granted}
 POSSIBLE = {
     State.ASKING: {m.Allowed, m.Refused},
-    State.ADMITTING: {m.Admitted, m.Unrecorded},
+    State.ADMITTING: {m.Admitted, m.Seated, m.Unrecorded},
     State.QUEUED: set(),
     State.CONNECTING: {m.Connected, m.Lost},
     State.WAITING: {m.Connected, m.Head, m.Whole, m.Lost},
@@ -204,7 +205,8 @@ def test_every_event_in_every_state(state: State, kind: type[m.Event]) -> None:
         w.allow()
     elif kind is m.Refused:
         w.refuse()
-    elif kind in (m.Admitted, m.Sealed):
+    elif kind in (m.Admitted, m.Seated, m.Sealed):
+        w.at_once = kind is m.Seated
         w.flush()
     elif kind is m.Unrecorded:
         w.fail_flush()

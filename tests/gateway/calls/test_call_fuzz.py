@@ -195,6 +195,7 @@ def run(seed: int, make: type[Call] = Call, stage: type[Stage] = Stage) -> Stage
     script = lambda name: any_answer(rng, api, name, stream, size)  # noqa: E731
     w = stage(call, script, seats, limited=rng.random() < 0.5)
     w.direct = rng.random() < 0.5
+    w.at_once = rng.random() < 0.5
     rate = rng.choice([0.0, 0.02, 0.2])
     for _ in range(40_000):
         if w.finished:
