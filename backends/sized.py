@@ -19,7 +19,7 @@ Fields = dict[str, Any]
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
-class Sized(msgspec.Struct, frozen=True, kw_only=True):
+class Sized(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A sized answer as read. ok: it is an answer, not an error nor something else.
 
     text_bytes: how much text was generated, in UTF-8; only counted where the usage does not say how many tokens.
@@ -88,7 +88,7 @@ def _read_kept(value: Fields) -> Sized:
     return Sized(ok=False, error=dialects.error_in(value))
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     cached_tokens: Count | None = None
     reasoning_tokens: Count | None = None
 
@@ -96,14 +96,14 @@ class _Details(msgspec.Struct):
 _NO_DETAILS = _Details()
 
 
-class _UsualUsage(msgspec.Struct):
+class _UsualUsage(msgspec.Struct, gc=False):
     completion_tokens: Count
     prompt_tokens: Count
     completion_tokens_details: _Details | None = None
     prompt_tokens_details: _Details | None = None
 
 
-class _UsualChoice(msgspec.Struct):
+class _UsualChoice(msgspec.Struct, gc=False):
     finish_reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)]
 
 
@@ -115,7 +115,7 @@ class _Text(_UsualChoice):
     text: Any
 
 
-class _Usual(msgspec.Struct):
+class _Usual(msgspec.Struct, gc=False):
     """What a good answer has, as nearly all have it; of what an error may have, nothing."""
 
     usage: _UsualUsage

@@ -73,14 +73,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
 
 
-class Params(msgspec.Struct, frozen=True, kw_only=True):
+class Params(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The request's parameters that bear on cost; None: not given."""
 
     max_tokens: int | None = None
     n: int | None = None
 
 
-class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One try at one backend.
 
     slot_ns: time it held a slot: from connect to the backend's last byte or abort.
@@ -218,7 +218,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call was admitted. It carries all that a `lost` record will need."""
 
     admitted_ns: int
@@ -243,7 +243,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
-class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The fact of a call: one for each `admitted` line.
 
     received_ns: the body was complete; dispatched_ns: handed to the first backend;

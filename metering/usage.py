@@ -14,7 +14,7 @@ class UsageSource(enum.StrEnum):
     UNKNOWN = "unknown"  # nothing to go on; tokens that nobody counted are not billed
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Token counts. A count is None when unknown and 0 when known to be zero.
 
     The two are never interchangeable: `tokens or estimate` is a billing bug.

@@ -348,7 +348,7 @@ def places_of(models: Iterable[ServedModel]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(pairs))
 
 
-class Visit(msgspec.Struct, kw_only=True):
+class Visit(msgspec.Struct, kw_only=True, gc=False):
     """What is known of a request so far.
 
     headers: names in lower case; of equal ones the last. Behind `visit_again` their content-length is an older one.

@@ -43,7 +43,7 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     stored: bool
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a request asks for.
 
     include_usage: the client wants the usage event, or this operation's streams tell it anyway. max_tokens: the
@@ -178,7 +178,7 @@ def _usage_edit(body: bytes, members: Members | None, options: Members | None) -
 _Length = Annotated[int, msgspec.Meta(ge=LENGTH_MIN, le=LENGTH_MAX)] | msgspec.UnsetType | None
 
 
-class _Usual(msgspec.Struct):
+class _Usual(msgspec.Struct, gc=False):
     """A request for a chat or a text in which nothing needs a second look: no options of a stream, no parameter that
     some hardware does not apply, no value that is to be refused."""
 

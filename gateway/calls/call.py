@@ -148,7 +148,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes_max: int
 
 
-class _Result(msgspec.Struct):
+class _Result(msgspec.Struct, gc=False):
     """How the call will end, once sealed. head: to be sent first; None: it has been. tail: the last bytes."""
 
     outcome: Outcome

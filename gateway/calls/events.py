@@ -1,6 +1,8 @@
 """The words of the call machine: its states, the events it takes, the actions it gives. Pure.
 
 The machine itself is call.py; a driver (relay.py) turns what happens into events and carries out actions.
+Most of them lead back to nothing, so the collector need not know them (gc=False): half of what it costs to make one.
+What holds an error may, by its traceback.
 """
 
 import enum
@@ -44,7 +46,7 @@ class State(enum.IntEnum):
     ASKING = 12
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """Base. attempt: the number of the attempt it belongs to; 0: of the call itself."""
 
     attempt: int = 0
@@ -54,7 +56,7 @@ class Allowed(Event, frozen=True):
     """The limits of the call's tenant have room for it; what it takes of them is held."""
 
 
-class Refused(Event, frozen=True, kw_only=True):
+class Refused(Event, frozen=True, kw_only=True, gc=True):
     """They have none, or nobody could be asked. Nothing is held."""
 
     error: GatewayError
@@ -105,7 +107,7 @@ class Whole(Event, frozen=True, kw_only=True):
     data: bytes
 
 
-class Lost(Event, frozen=True, kw_only=True):
+class Lost(Event, frozen=True, kw_only=True, gc=True):
     """The attempt failed at the connection; nothing follows."""
 
     error: BackendError
@@ -119,7 +121,7 @@ class ClientGone(Event, frozen=True):
     """The client has closed its connection."""
 
 
-class Stopping(Event, frozen=True, kw_only=True):
+class Stopping(Event, frozen=True, kw_only=True, gc=True):
     """The gateway will not go on with this call: it shuts down, or has met a fault of its own."""
 
     error: GatewayError
@@ -133,7 +135,7 @@ class Unrecorded(Event, frozen=True):
     """A line could not be written, and never will be."""
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, gc=False):
     """Base of what a driver is told to do."""
 
 
@@ -145,7 +147,7 @@ class GiveUp(Action, frozen=True):
     """Nobody waits for that answer any more; what may have been held is given back."""
 
 
-class TurnAway(Action, frozen=True, kw_only=True):
+class TurnAway(Action, frozen=True, kw_only=True, gc=True):
     """Append a `refused` line: the request ends before its admission."""
 
     error: GatewayError

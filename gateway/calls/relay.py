@@ -54,7 +54,7 @@ class Services(msgspec.Struct, kw_only=True):
     exceeded: Callable[[Bound], None]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What goes up, whichever backend takes it. lines: its headers; ask: None: the body goes as it is.
 
     salt: the `cache_salt` for those that know it, as JSON; bound: name and value of the bound that is written. None: as
@@ -336,6 +336,14 @@ class Relay:
         ask = request.ask
         if ask is None:
             return request.body
+        if (  # nearly all that are not streamed go up as they came
+            not ask.stream
+            and target.served_model == ask.model
+            and request.salt is None
+            and request.bound is None
+            and not self.call.facts.operation.keeps
+        ):
+            return request.body
         model = None if target.served_model == ask.model else target.served_model
         include_usage = ask.stream and not ask.include_usage
         if not isinstance(ask, Ask):
@@ -345,8 +353,6 @@ class Relay:
             fields = (("cache_salt", request.salt),)
         if request.bound is not None:
             fields = (*fields, request.bound)
-        if model is None and not include_usage and ask.keeping is None and not fields:
-            return request.body  # as nearly all that are not streamed
         named = self._response_id(target) if ask.keeping is not None and ask.keeping.stored else None
         return splice(
             request.body, ask, model=model, include_usage=include_usage, response_id=named, fields=fields

@@ -24,7 +24,7 @@ _attempt_record = record.in_order(AttemptRecord)
 _CALL_VERSION = record.VERSIONS["call"]
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of a call at its admission.
 
     keys: names of its parameters that some hardware does not apply. wall_ns − now_ns: the offset of the wall clock

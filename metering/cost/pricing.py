@@ -87,7 +87,7 @@ class RateCard(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-class Priced(msgspec.Struct, frozen=True, kw_only=True):
+class Priced(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The money fields of a record. Either a cost with its basis, or the reason why there is none."""
 
     cost_pusd: int | None = None
