@@ -20,6 +20,7 @@ A segment without calls has a file with no rows, in the day of its first line: s
 """
 
 import datetime
+import itertools
 import os
 import pathlib
 import re
@@ -45,6 +46,7 @@ HOUR_KINDS = ("identity", "registration", "tick")
 _NS_PER_DAY = 24 * NS_PER_HOUR
 _NAME_PATTERN = re.compile(r"(w[a-z2-7]{16}-[0-9]{16})\.parquet")
 _MEMORY = "512MB"
+_BUFFER_BYTES = 256 * 1024
 _LINE_BYTES_MAX = 1 << 20  # records have 16 KiB at most
 
 _USAGE = (
@@ -242,11 +244,14 @@ def lines_of(directory: Directory, first_seq: int) -> Iterator[Linked]:
     salvaged = directory.salvaged()
     for segment in [*directory.segments(), *([salvaged] if salvaged else [])]:
         if segment.first_seq == first_seq:
-            end_seq = salvaged.first_seq if salvaged and segment is not salvaged else None
-            for line in chain.linked(segment.blocks, chain.before(segment)):
-                if line.link.seq == end_seq:  # what the salvage did not count is torn
-                    return
-                yield line
+            lines = chain.linked(segment.blocks, chain.before(segment))
+            return lines if salvaged is None or segment is salvaged else _until(lines, salvaged.first_seq)
+    return iter(())
+
+
+def _until(lines: Iterator[Linked], end_seq: int) -> Iterator[Linked]:
+    """What the salvage did not count is torn."""
+    return itertools.takewhile(lambda line: line.link.seq != end_seq, lines)
 
 
 def _write_lines(lines: Iterable[Linked], calls: pathlib.Path, hours: pathlib.Path) -> tuple[int, int]:
@@ -255,14 +260,16 @@ def _write_lines(lines: Iterable[Linked], calls: pathlib.Path, hours: pathlib.Pa
     returns: how many calls; when the first line, of any kind, was made (0: none).
     """
     count, at_ns = 0, 0
-    with open(calls, "wb") as calls_file, open(hours, "wb") as hours_file:
-        for line in lines:
-            at_ns = at_ns or line.link.at_ns
-            if line.link.kind == "call":
-                calls_file.write(line.data + b"\n")
+    with open(calls, "wb", buffering=_BUFFER_BYTES) as calls_file, open(hours, "wb") as hours_file:
+        put = calls_file.write
+        for data, link, _ in lines:
+            at_ns = at_ns or link.at_ns
+            if (kind := link.kind) == "call":
+                put(data)
+                put(b"\n")
                 count += 1
-            elif line.link.kind in HOUR_KINDS:
-                hours_file.write(line.data + b"\n")
+            elif kind in HOUR_KINDS:
+                hours_file.write(data + b"\n")
     return count, at_ns
 
 
