@@ -18,9 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from backends.simulator.settings import Settings
 from tests.oracle import hpke
-from tests.support import gateway, mutants, simulator
+from tests.support import gateway, mutants, processes, simulator
 from tests.support.gateway import Gateway, eventually
 from tests.support.opened import Opened
+from tests.support.powercut import PowerCut
 
 pytestmark = pytest.mark.integration
 
@@ -268,6 +269,41 @@ def test_a_kill_leaves_all_that_records_speak_of(server: simulator.Running, tmp_
         assert "capture" not in lost
         code, said = checked(one)
         assert (code, said) == (0, "content: kept=7 dropped=0 deleted=0 wrong=0\n")
+
+
+def checked_after_a_power_cut(
+    server: simulator.Running, tmp_path: pathlib.Path, env: dict[str, str]
+) -> tuple[int, str]:
+    """Of four calls whose records were durable."""
+    power = PowerCut(tmp_path / "state", tmp_path / "synced.log")
+    both = env | power.environment
+    with gateway.running(tmp_path, [backend(server)], tenant_keys={"capture": CAPTURE}, env=both) as one:
+        for _ in range(4):
+            ask(one)
+        (directory,) = {line["writer"] for line in one.lines("start") if line["command"] is None}
+        segments = list((one.state_dir / "journal" / directory).glob("*.jsonl"))
+        eventually(lambda: all(power.durable_bytes(path) == path.stat().st_size for path in segments))
+        pids = {one.process.pid} | processes.descendants(one.process.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not any(map(processes.is_alive, pids - {one.process.pid})))
+        power.cut()
+        return checked(one)
+
+
+def test_a_power_cut_leaves_all_that_durable_records_speak_of(
+    server: simulator.Running, tmp_path: pathlib.Path
+) -> None:
+    left = checked_after_a_power_cut(server, tmp_path, {})
+    assert left == (0, "content: kept=4 dropped=0 deleted=0 wrong=0\n")
+
+
+def test_a_power_cut_is_seen_where_content_is_not_synced(
+    server: simulator.Running, tmp_path: pathlib.Path
+) -> None:
+    code, said = checked_after_a_power_cut(server, tmp_path, mutants.environment("content_not_synced"))
+    assert code == 1
+    assert said.endswith("content: kept=0 dropped=0 deleted=0 wrong=4\n")
 
 
 def test_every_alteration_is_found_and_an_erasure_is_told(

@@ -312,6 +312,17 @@ def test_a_deletion_that_does_not_ask_is_seen_to_break(
         test_old_journals_under_lock_stay_until_it_ends(store, tmp_path, "all")
 
 
+def test_a_reader_of_the_newest_alone_is_seen_to_break(
+    anchored: Anchored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = Bucket.versions
+    monkeypatch.setattr(
+        Bucket, "versions", lambda bucket, prefix: (one for one in every(bucket, prefix) if one.latest)
+    )
+    with pytest.raises(AssertionError):
+        test_an_anchor_that_was_hidden_is_named_and_still_counts(anchored)
+
+
 def test_a_lock_that_is_not_asked_for_is_seen_to_break(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locked.Lock, "covers", lambda *_: False)
     with pytest.raises(KeyError):

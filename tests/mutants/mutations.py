@@ -327,6 +327,13 @@ def content_after_the_record() -> None:
     keeper._File.append = append_later
 
 
+def content_not_synced() -> None:
+    """Records are made durable, and the content that they speak of is not."""
+    from metering.capture.keeper import Keeper
+
+    Keeper.sync = lambda _keeper: None
+
+
 def content_disk_full() -> None:
     """No break of ours: the disk has no room for content for as long as there is a file at KILL_TEST_BROKEN."""
     from metering.capture.keeper import Keeper
@@ -510,6 +517,7 @@ MUTATIONS = {
         content_in_clear,
         content_after_the_record,
         content_disk_full,
+        content_not_synced,
         look_not_told,
         scope_not_checked,
         refusals_forgotten,
