@@ -7,7 +7,7 @@ import pytest
 
 from backends.simulator.settings import Settings
 from tests.clients import environment
-from tests.clients.scene import KEEPALIVE_S, MODELS, Scene
+from tests.clients.scene import KEEPALIVE_S, LIMITED, MODELS, Scene
 from tests.support import gateway, simulator
 
 
@@ -41,4 +41,11 @@ def _gateway(
     ]
     models = [{"name": name, "tiers": [{"backends": [name]}]} for name in simulators]
     directory = tmp_path_factory.mktemp("clients")
-    return gateway.running(directory, backends, models=models, keepalive_s=KEEPALIVE_S)
+    return gateway.running(
+        directory,
+        backends,
+        models=models,
+        keepalive_s=KEEPALIVE_S,
+        tenants=("acme", *LIMITED),
+        of_tenants={name: {"limits": limits} for name, limits in LIMITED.items()},
+    )

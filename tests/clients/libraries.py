@@ -17,6 +17,8 @@ FACTS: dict[str, dict[str, object]] = {
         "status_code": 400, "code": "context_length_exceeded", "type": "invalid_request_error",
         "param": "max_tokens",
     },
+    "limited": {"status_code": 429, "code": "rate_limit_exceeded", "type": "requests", "param": None},
+    "spent": {"status_code": 429, "code": "insufficient_quota", "type": "insufficient_quota", "param": None},
     "failed": {"status_code": 502, "code": "backend_failed", "type": "server_error", "param": None},
     "cut": {"code": "backend_failed", "type": "server_error", "param": None},
 }  # fmt: skip
@@ -46,7 +48,7 @@ class Library:
     finish: str | None = "length"
     overflow: str = "maximum context length"
     api: str = "/v1/chat/completions"
-    can: frozenset[str] = frozenset({"extra", "force_tool", "retries", "timeout"})
+    can: frozenset[str] = frozenset({"extra", "force_tool", "retries", "should_retry", "timeout"})
     apis: frozenset[str] = frozenset()
 
     def error(self, case: str) -> dict[str, object]:
@@ -63,6 +65,7 @@ OPENAI_PYTHON = Library(
     "openai-python", "openai_python.py",
     {
         "bad_key": "AuthenticationError", "unknown_model": "NotFoundError", "bad_parameter": "BadRequestError",
+        "limited": "RateLimitError", "spent": "RateLimitError",
         "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
         "cut": "APIError", "timeout": "APITimeoutError",
     },
@@ -77,12 +80,14 @@ OPENAI_NODE = dataclasses.replace(
 AI_SDK = Library(
     "ai-sdk", "ai_sdk.mjs",
     dict.fromkeys(FACTS, "APICallError") | {"cut": "StreamProviderError", "timeout": "DOMException"},
+    can=frozenset({"extra", "force_tool", "retries", "timeout"}),  # it tries again whatever 429 it gets
 )  # fmt: skip
 LANGCHAIN = Library(
     "langchain-openai", "langchain_openai_chat.py",
     {
         "bad_key": "OpenAIAuthenticationError", "unknown_model": "OpenAIModelNotFoundError",
         "bad_parameter": "OpenAIInvalidRequestError", "rejected": "OpenAIInvalidRequestError",
+        "limited": "OpenAIRateLimitError", "spent": "OpenAIRateLimitError",
         "too_long": "OpenAIContextOverflowError", "failed": "OpenAIAPIError", "cut": "APIError",
         "timeout": "OpenAITimeoutError",
     },
@@ -93,6 +98,7 @@ PYDANTIC_AI = Library(
     {
         "bad_key": "ModelAuthenticationError", "unknown_model": "ModelNotFoundError",
         "bad_parameter": "ModelRequestRejectedError", "rejected": "ModelRequestRejectedError",
+        "limited": "ModelRateLimitError", "spent": "ModelQuotaExceededError",
         "too_long": "ModelContextWindowExceededError", "failed": "ModelServerError", "cut": "ModelServerError",
         "timeout": "ModelTimeoutError",
     },
@@ -103,6 +109,7 @@ LITELLM = Library(
     "litellm", "litellm_sdk.py",
     {
         "bad_key": "AuthenticationError", "unknown_model": "NotFoundError", "bad_parameter": "BadRequestError",
+        "limited": "RateLimitError", "spent": "RateLimitError",
         "rejected": "BadRequestError", "too_long": "ContextWindowExceededError", "failed": "BadGatewayError",
         "cut": "MidStreamFallbackError", "timeout": "Timeout",
     },
@@ -119,6 +126,7 @@ ANTHROPIC = Library(
     "anthropic", "anthropic_python.py",
     {
         "bad_key": "AuthenticationError", "unknown_model": "NotFoundError", "bad_parameter": "BadRequestError",
+        "limited": "RateLimitError", "spent": "RateLimitError",
         "rejected": "BadRequestError", "too_long": "BadRequestError", "failed": "InternalServerError",
         "cut": "APIStatusError", "timeout": "APITimeoutError",
     },
@@ -127,6 +135,8 @@ ANTHROPIC = Library(
         "bad_key": {"type": "authentication_error"},
         "unknown_model": {"type": "not_found_error"},
         "rejected": {"type": "invalid_request_error"},
+        "limited": {"type": "rate_limit_error"},
+        "spent": {"type": "rate_limit_error"},
         "failed": {"type": "api_error"},
         "cut": {"type": "api_error"},
     },

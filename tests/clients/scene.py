@@ -16,6 +16,14 @@ KEEPALIVE_S = 1
 MODELS = {"m1": 0.05, "slow": 3.0}
 """Models by name, each with one simulated server of its own; the factor on that server's times."""
 
+LIMITED: dict[str, dict] = {
+    "line": {"requests_per_minute": 1},
+    "paced": {"requests_per_minute": 20},
+    "spent": {"budgets": [{"usd": "0.000000000001", "per": "month"}]},
+}
+"""Limits of tenants beside the one that has none: one a minute; one each 3 s, once a minute's
+are used up; one call and no more."""
+
 _IN_FLIGHT = re.compile(r'^weighbridge_in_flight\{backend="([^"]*)"\} (\S+)$', re.MULTILINE)
 
 
@@ -60,6 +68,22 @@ class Scene:
         return eventually(lambda: [entry for entry in self.served(request_id) if entry["outcome"] != "open"])[
             0
         ]
+
+    def use_up(self, tenant: str) -> None:
+        """Call until the tenant's limit is reached, and will be for a while."""
+        ask = {"model": "m1", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}
+
+        def is_refused() -> bool:
+            answer = self.gateway.post("/v1/chat/completions", ask, tenant=tenant)
+            answer.read()
+            assert answer.status in (200, 429)
+            return answer.status == 429 and int(answer.headers["retry-after-ms"]) > 2_000
+
+        eventually(is_refused, within_s=60.0, every_s=0.15)  # of many refusals a second most share a line
+
+    def all_refused(self, request_id: str) -> list[dict]:
+        """The `refused` lines of a request: several where a client tried again."""
+        return [line for line in self.gateway.lines("refused") if line["request_id"] == request_id]
 
     def in_flight(self) -> dict[str, float]:
         """Slots taken, by backend, as the gateway's metrics say."""

@@ -308,3 +308,34 @@ def test_a_library_waits_as_long_as_a_busy_server_asks(application: Application,
     assert busy["status"] == int(kind.removeprefix("busy_"))
     assert completed["outcome"] == "completed"
     assert completed["received_ns"] - busy["finished_ns"] > 1.9e9
+
+
+# -- limits of the tenant's own
+
+
+@only("retries")
+@pytest.mark.parametrize(("tenant", "case"), [("line", "limited"), ("spent", "spent")])
+def test_a_limit_is_the_librarys_own_exception(application: Application, tenant: str, case: str) -> None:
+    application.scene.use_up(tenant)
+    view, request_id = application.ask("chat", key=application.scene.gateway.keys[tenant], retries=0)
+    assert_raised(application, view, case)
+    assert_refused(application.scene, request_id, case)
+
+
+@only("retries")
+def test_a_library_waits_as_long_as_a_limit_asks(application: Application) -> None:
+    application.scene.use_up("paced")
+    view, request_id = application.ask("chat", key=application.scene.gateway.keys["paced"], retries=None)
+    assert view["error"] is None
+    (record,) = eventually(lambda: application.scene.calls(request_id))
+    refused = application.scene.all_refused(request_id)
+    assert refused
+    assert (record["received_ns"] - refused[0]["at_ns"]) < 3.9e9
+
+
+@only("should_retry")
+def test_a_library_does_not_try_again_what_no_try_will_help(application: Application) -> None:
+    application.scene.use_up("spent")
+    view, request_id = application.ask("chat", key=application.scene.gateway.keys["spent"], retries=None)
+    assert_raised(application, view, "spent")
+    assert len(eventually(lambda: application.scene.all_refused(request_id))) == 1
