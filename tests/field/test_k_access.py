@@ -54,6 +54,7 @@ ACCESS: dict[str, str | None] = dict.fromkeys(OPERATIONS, "inference") | {
     "/finance/v1/prices": "finance",
     "/finance/v1/waterfall": "finance",
     "/finance/v1/report": "finance",
+    "/finance/v1/statements/{tenant}": "finance",
     "/admin/v1/tenants": "operator",
     "/admin/v1/tenants/{name}": "operator",
     "/admin/v1/tenants/{name}/disable": "operator",
@@ -135,7 +136,7 @@ def ask(
 def shown(path: str) -> str:
     """The route with something in its places."""
     named = {"{model}": "m1", "{response_id}": "resp_1", "{call_id}": "waaaaaaaaaaaaaaaa-1", "{form}": "csv"}
-    named |= {"{name}": "nobody", "{key_id}": "0123456789ab"}
+    named |= {"{name}": "nobody", "{key_id}": "0123456789ab", "{tenant}": "acme"}
     for place, name in named.items():
         path = path.replace(place, name)
     return path
