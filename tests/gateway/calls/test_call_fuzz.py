@@ -20,6 +20,7 @@ from backends.errors import BackendDisconnected, BackendTimeout, BackendUnavaila
 from backends.reader import HOLD_BYTES_MAX
 from gateway.api import errors
 from gateway.api.operations import OPERATIONS
+from gateway.calls import call as calls
 from gateway.calls import events as m
 from gateway.calls import heads
 from gateway.calls.call import Call
@@ -542,6 +543,16 @@ BROKEN = [
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_machine_that_breaks_a_law_is_found(broken: type[Call]) -> None:
     assert any(breaks(seed, broken) for seed in range(3_000))
+
+
+def keep_the_seat(call: Call, event: m.Seated, now_ns: int) -> Any:
+    """A seat that came with the admission is kept by a call that is over by then."""
+    return [action for action in Call._seated(call, event, now_ns) if not isinstance(action, m.Release)]
+
+
+def test_a_machine_that_keeps_the_seat_of_its_admission_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(calls._ROWS[State.ADMITTING], m.Seated, keep_the_seat)
+    assert any(breaks(seed, Call) for seed in range(3_000))
 
 
 def breaks(seed: int, broken: type[Call]) -> bool:

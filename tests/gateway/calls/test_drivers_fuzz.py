@@ -102,6 +102,13 @@ def keep_backend(_relay: Relay, _action: m.Abort) -> None:
     """A backend is left at work for nobody."""
 
 
+def seat_twice(relay: Relay) -> None:
+    """A seat is taken with the admission, and then another one is asked for."""
+    if not relay._sealing:
+        relay._services.seats.take(relay.call.wanted)
+    relay.feed(m.Sealed() if relay._sealing else m.Admitted())
+
+
 def keep_place(_relay: Relay, _action: m.Leave) -> None:
     """A call that is over waits for a seat still."""
 
@@ -223,7 +230,8 @@ BROKEN_ACTIONS = {
     m.Open: unheaded,
 }  # fmt: skip
 BROKEN_METHODS: list[tuple[type, str, Any]] = [
-    (Relay, "pause", read_on), (Relay, "resume", read_on), (Relay, "sweep", impatient), (Relay, "data", pass_blindly),
+    (Relay, "pause", read_on), (Relay, "resume", read_on), (Relay, "sweep", impatient),
+    (Relay, "written", seat_twice), (Relay, "data", pass_blindly),
     (Relay, "failed", record_lost),
     (DirectProtocol, "finish", no_last_chunk), (DirectProtocol, "finish", end_with_no_body),
     (DirectProtocol, "finish", end_twice), (DirectProtocol, "connection_lost", unheard),
