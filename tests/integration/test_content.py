@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from backends.simulator.settings import Settings
-from tests.oracle import hpke
-from tests.support import gateway, mutants, processes, simulator
+from tests.support import gateway, hpke, mutants, processes, simulator
 from tests.support.gateway import Gateway, eventually
 from tests.support.opened import Opened
 from tests.support.powercut import PowerCut

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from metering.capture import frame
 from metering.capture.envelope import ContentKeyError, NotOpened, Opener, Recipient
 from tests.metering.capture.test_frame import header
-from tests.oracle import hpke
+from tests.support import hpke
 
 PRIVATE = X25519PrivateKey.generate()
 OPENER = Opener(PRIVATE)
