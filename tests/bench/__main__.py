@@ -65,7 +65,7 @@ def run(names: list[str], scenarios: list[str], repetitions: int) -> report.Resu
     OUT.mkdir(exist_ok=True)
     on = machine()
     raw = OUT / f"raw-{began:%Y%m%dT%H%M%S}.jsonl"
-    with targets.started(names) as found:
+    with targets.started(names, over_tcp=True) as found:
         versions = {target.name: target.version for target in found if target.name != DIRECT}
         idle = {target.name: idle_memory(target) for target in found if target.root is not None}
         samples, failed = sample_all(found, scenarios, repetitions, raw)

@@ -55,7 +55,10 @@ def run_load(target: Target, scenario: Scenario, *, requests: int, memory: bool 
     words = [BIN / "load", "-p", target.port, "-b", file, "-c", scenario.connections, "-n", requests,
              "-d", scenario.seconds]  # fmt: skip
     for name, value in target.headers.items():
-        words += ["-H", f"{name}: {value}"]
+        if target.keys is None or name != "authorization":
+            words += ["-H", f"{name}: {value}"]
+    if target.keys is not None:
+        words += ["-K", target.keys]
     child = subprocess.Popen(
         [str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -1,7 +1,8 @@
 """Weighbridge as the benchmark runs it: a configuration with all that there is switched on, and its books.
 
-One worker, the journal on a real disk with its defaults (fdatasync each 50 ms), the embedded store, rate
-cards, metrics. It is started as users start it, and what is checked of it is read from its files and pages.
+One worker, the journal on a real disk with its defaults (fdatasync each 50 ms), rate cards, metrics, 50 tenants with
+every kind of limit, on the tenant and on its key; none is reached. It is started as users start it, and what is checked
+of it is read from its files and pages.
 """
 
 import hashlib
@@ -16,7 +17,14 @@ from tests.bench.cache import OURS, ROOT
 from tests.bench.process import BenchError, ask, eventually
 from tests.oracle import files
 
-KEY = "wb-" + "0123456789abcdef" * 4
+TENANTS = 50
+KEYS = tuple(f"wb-{number:02}" + "0123456789abcdef" * 4 for number in range(TENANTS))
+KEY = KEYS[0]
+"""It may look at the metrics too."""
+LIMITS = {
+    "requests_per_minute": 10_000_000, "tokens_per_minute": 10_000_000_000, "concurrency": 1_000_000,
+    "budgets": [{"usd": "4000000", "per": per} for per in ("hour", "day", "month")],
+}  # fmt: skip
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 FOLDED_S = 15.0
 REFUSED = "refused before admission"
@@ -26,24 +34,30 @@ COMMAND = [PYTHON, "-m", "gateway.cli", "serve", "-c"]
 ENV = {"PYTHONPATH": str(ROOT)}
 
 
-def config(port: int, backend_port: int, state_dir: pathlib.Path, models: Sequence[str]) -> dict[str, object]:
-    """The configuration file's content. models: names that the mock knows what to do by."""
-    return {
+def config(
+    port: int, backend_port: int, state_dir: pathlib.Path, models: Sequence[str], store_url: str | None = None
+) -> dict[str, object]:
+    """The configuration file's content. models: names that the mock knows what to do by. store_url: None: embedded."""
+    store = {} if store_url is None else {"redis": {"url": store_url}}
+    return store | {
         "listen": f"127.0.0.1:{port}",
         "workers": 1,
         "state_dir": str(state_dir),
         "tenants": [
             {
-                "name": "acme",
+                "name": f"tenant-{number:02}",
                 "projects": ["search"],
                 "tags": {"cost-center": "cc-1001", "team": "search"},
+                "limits": LIMITS,
                 "keys": [
                     {
-                        "hash": "sha256:" + hashlib.sha256(KEY.encode()).hexdigest(),
+                        "hash": "sha256:" + hashlib.sha256(key.encode()).hexdigest(),
                         "scopes": ["inference", "operator"],
+                        "limits": LIMITS,
                     }
                 ],
             }
+            for number, key in enumerate(KEYS)
         ],
         "models": [
             {

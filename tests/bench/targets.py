@@ -23,12 +23,17 @@ from tests.bench.process import (
 )
 from tests.bench.samples import DIRECT, OURS
 from tests.bench.scenarios import COMPARED, MODELS, SCENARIOS, body
+from tests.support import stores
 
 READY_S = 90.0
 
 
 class Target(NamedTuple):
-    """A gateway that answers. headers: of each request to it. root: its first process; None: it is `direct`."""
+    """A gateway that answers. headers: of each request to it. root: its first process; None: it is `direct`.
+
+    keys: a file of keys that connections take in turn, in the place of the one of `headers`. store: the process of a
+    store that is not among the gateway's own.
+    """
 
     name: str
     version: str
@@ -36,6 +41,8 @@ class Target(NamedTuple):
     headers: Mapping[str, str]
     root: int | None
     books: ours.Books | None = None
+    keys: pathlib.Path | None = None
+    store: int | None = None
 
     def processes(self) -> dict[int, str]:
         """Its processes now and what each is: of a peer all are `gateway`."""
@@ -43,7 +50,8 @@ class Target(NamedTuple):
             return {}
         if self.name != OURS:
             return dict.fromkeys(proc.tree(self.root), "gateway")
-        return {pid: ours.role(proc.command_line(pid)) for pid in proc.tree(self.root)}
+        found = {pid: ours.role(proc.command_line(pid)) for pid in proc.tree(self.root)}
+        return found if self.store is None else found | {self.store: "store"}
 
 
 def known() -> list[str]:
@@ -52,8 +60,11 @@ def known() -> list[str]:
 
 
 @contextlib.contextmanager
-def started(names: Iterable[str]) -> Iterator[list[Target]]:
-    """The mock, and before it each of these. Those that are not installed are left out, with a line that says so."""
+def started(names: Iterable[str], *, over_tcp: bool = False) -> Iterator[list[Target]]:
+    """The mock, and before it each of these. Those that are not installed are left out, with a line that says so.
+
+    over_tcp: the store of ours is a process of its own, asked over TCP; else it is the gateway's.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_alone())
         run = CACHE / "run"
@@ -65,7 +76,7 @@ def started(names: Iterable[str]) -> Iterator[list[Target]]:
             directory = run / name
             directory.mkdir()
             if name == OURS:
-                found.append(stack.enter_context(_ours(directory, mock)))
+                found.append(stack.enter_context(_ours(directory, mock, over_tcp=over_tcp)))
             elif (program := peers.ALL[name].program()) is None:
                 print(f"{name}: not installed (python -m tests.bench.install {name})", flush=True)
             else:
@@ -98,15 +109,46 @@ def _mock(run: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 @contextlib.contextmanager
-def _ours(directory: pathlib.Path, mock: int) -> Iterator[Target]:
+def _ours(directory: pathlib.Path, mock: int, *, over_tcp: bool) -> Iterator[Target]:
     port = free_port()
-    state_dir = directory / "state"
-    file = directory / "weighbridge.yaml"
-    file.write_text(json.dumps(ours.config(port, mock, state_dir, MODELS), indent=1))  # YAML reads JSON
-    command: list[str | pathlib.Path] = [*ours.COMMAND, file]
-    with running(command, directory / "log", core=GATEWAY_CORE, env=ours.ENV, cwd=ROOT) as child:
+    state_dir, file, keys = directory / "state", directory / "weighbridge.yaml", directory / "keys"
+    keys.write_text("\n".join(ours.KEYS))
+    with contextlib.ExitStack() as stack:
+        url, store = stack.enter_context(_store(directory)) if over_tcp else (None, None)
+        config = ours.config(port, mock, state_dir, MODELS, url)
+        file.write_text(json.dumps(config, indent=1))  # YAML reads JSON
+        command: list[str | pathlib.Path] = [*ours.COMMAND, file]
+        child = stack.enter_context(
+            running(command, directory / "log", core=GATEWAY_CORE, env=ours.ENV, cwd=ROOT)
+        )
         headers = {"authorization": f"Bearer {ours.KEY}"}
-        yield Target(OURS, version(), port, headers, child.pid, ours.Books(state_dir))
+        yield Target(
+            OURS,
+            version(),
+            port,
+            headers,
+            child.pid,
+            ours.Books(state_dir),
+            keys if over_tcp else None,
+            store,
+        )
+
+
+@contextlib.contextmanager
+def _store(directory: pathlib.Path) -> Iterator[tuple[str, int]]:
+    """A store as production has it: asked over TCP, each second on the disk. Gives its URL and its process."""
+    port = free_port()
+    data = directory / "store"
+    data.mkdir()
+    options = {
+        "port": port, "bind": "127.0.0.1", "dir": data, "save": "", "appendonly": "yes", "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+    }  # fmt: skip
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with running([stores.valkey_binary(), *words], directory / "store.log", core=GATEWAY_CORE) as child:
+        url = f"redis://127.0.0.1:{port}"
+        eventually(lambda: stores.answers(url), within_s=READY_S, what="the store answers")
+        yield url, child.pid
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 /* The load generator of the benchmark: one thread, epoll, HTTP/1.1 to 127.0.0.1, closed loop.
  *
- *     load -p PORT -b BODYFILE [-u PATH] [-c CONNECTIONS] [-n REQUESTS] [-d SECONDS] [-H "Name: value"]...
+ *     load -p PORT -b BODYFILE [-u PATH] [-c CONNECTIONS] [-n REQUESTS] [-d SECONDS] [-H "Name: value"]... [-K KEYSFILE]
  *
  * Each connection posts the body, reads the answer to its end, and posts again, until REQUESTS were sent
  * or SECONDS have passed; answers under way are then waited for (30 s at most). Prints one JSON object:
@@ -10,7 +10,8 @@
  *     events     "data: " lines; done, usage: answers that held [DONE], or a usage object
  *     seconds    from the first request to the end; latency_*_us, ttft_*_us: whole answer, first body byte
  *
- * The first answer that is not a 200 goes to stderr.
+ * The first answer that is not a 200 goes to stderr. KEYSFILE: API keys, one a line, all of one length; the
+ * connections take them in turn.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,11 +27,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES_MAX = 16384, READ_BYTES = 65536, SAMPLES_MAX = 1 << 22, TAIL_BYTES = 9, GRACE_S = 30 };
+enum { HEAD_BYTES_MAX = 16384, READ_BYTES = 65536, SAMPLES_MAX = 1 << 22, TAIL_BYTES = 9, GRACE_S = 30,
+       KEYS_MAX = 256 };
 enum chunk_state { SIZE_LINE, DATA, DATA_END, TRAILER };
 
 typedef struct {
-    int fd, busy, in_head, status, chunked, has_body, done, usage;
+    int fd, key, busy, in_head, status, chunked, has_body, done, usage;
     long length, left;                   /* of a sized body (-1: none given); of the body or chunk */
     enum chunk_state chunk;
     double sent_us, first_us;
@@ -43,10 +45,10 @@ typedef struct {
     int tail_length;
 } connection;
 
-static int port, connections = 1, epoll, request_length;
+static int port, connections = 1, epoll, request_length, keys = 1;
 static long requests_max = 1L << 60, sent, ended, errors, events, dones, usages;
 static double seconds_max = 10;
-static char *path = "/v1/chat/completions", *request;
+static char *path = "/v1/chat/completions", *requests[KEYS_MAX];
 static float *latency, *ttft;
 static long latencies, ttfts;
 
@@ -96,7 +98,7 @@ static void send_request(connection *c, double now_us)
     c->chunk = SIZE_LINE;
     c->sent_us = now_us;
     sent++;
-    if (send(c->fd, request, request_length, MSG_NOSIGNAL) != request_length)
+    if (send(c->fd, requests[c->key], request_length, MSG_NOSIGNAL) != request_length)
         errors++;
 }
 
@@ -256,8 +258,9 @@ static void print_result(double started_us)
            percentile(latency, latencies, .99), percentile(ttft, ttfts, .5), percentile(ttft, ttfts, .99));
 }
 
-static void build_request(const char *body_file, const char *headers)
+static char *build_request(const char *body_file, const char *headers)
 {
+    char *request;
     FILE *file = fopen(body_file, "rb");
     long length;
     if (!file) {
@@ -275,16 +278,39 @@ static void build_request(const char *body_file, const char *headers)
         exit(2);
     fclose(file);
     request_length += length;
+    return request;
+}
+
+/* One request for each key of the file, all of one length: connection i has the key i % keys. */
+static void build_requests(const char *body_file, const char *headers, const char *keys_file)
+{
+    char with_key[9216], key[512];
+    FILE *file = keys_file ? fopen(keys_file, "r") : NULL;
+    if (!keys_file) {
+        requests[0] = build_request(body_file, headers);
+        return;
+    }
+    if (!file) {
+        perror(keys_file);
+        exit(2);
+    }
+    for (keys = 0; keys < KEYS_MAX && fscanf(file, "%511s", key) == 1; keys++) {
+        snprintf(with_key, sizeof with_key, "%sAuthorization: Bearer %s\r\n", headers, key);
+        requests[keys] = build_request(body_file, with_key);
+    }
+    fclose(file);
+    if (!keys)
+        exit(2);
 }
 
 int main(int argc, char **argv)
 {
-    char headers[8192] = "", *body_file = NULL;
+    char headers[8192] = "", *body_file = NULL, *keys_file = NULL;
     struct epoll_event ready[512];
     connection *all;
     double started_us, end_us;
     int option, i;
-    while ((option = getopt(argc, argv, "p:u:c:n:d:b:H:")) > 0)
+    while ((option = getopt(argc, argv, "p:u:c:n:d:b:H:K:")) > 0)
         switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'u': path = optarg; break;
@@ -293,18 +319,21 @@ int main(int argc, char **argv)
         case 'd': seconds_max = atof(optarg); break;
         case 'b': body_file = optarg; break;
         case 'H': strcat(strcat(headers, optarg), "\r\n"); break;
+        case 'K': keys_file = optarg; break;
         default: return 2;
         }
     if (!port || !body_file)
         return 2;
     signal(SIGPIPE, SIG_IGN);
-    build_request(body_file, headers);
+    build_requests(body_file, headers, keys_file);
     latency = malloc(SAMPLES_MAX * sizeof *latency);
     ttft = malloc(SAMPLES_MAX * sizeof *ttft);
     epoll = epoll_create1(0);
     all = calloc(connections, sizeof *all);
-    for (i = 0; i < connections; i++)
+    for (i = 0; i < connections; i++) {
+        all[i].key = i % keys;
         open_connection(&all[i]);
+    }
     started_us = clock_us();
     end_us = started_us + seconds_max * 1e6;
     for (i = 0; i < connections && sent < requests_max; i++)
