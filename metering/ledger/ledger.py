@@ -166,16 +166,29 @@ def posting(record: CallRecord | Billed, seq: int, leaf: str) -> Posting:
     return made(Posting, (mark, made(Account, account), amounts, spender))
 
 
-def total(postings: Iterable[Posting]) -> dict[Account, list[int]]:
-    """Amounts by account, each in the order of UNITS."""
-    by_account: dict[Account, list[tuple[int, ...]]] = {}
-    for _, account, amounts, _ in postings:
-        held = by_account.get(account)
+Origin = tuple[Account, tuple[int, str]]
+"""What all that a batch says is summed by: a posting's account and its spender."""
+
+
+def by_origin(postings: Iterable[Posting]) -> dict[Origin, list[int]]:
+    """Amounts by origin, each in the order of UNITS."""
+    found: dict[Origin, list[tuple[int, ...]]] = {}
+    for _, account, amounts, spender in postings:
+        origin = account, spender
+        held = found.get(origin)
         if held is None:
-            by_account[account] = [amounts]
+            found[origin] = [amounts]
         else:
             held.append(amounts)
-    return {account: [*map(sum, zip(*rows, strict=True))] for account, rows in by_account.items()}
+    return {origin: [*map(sum, zip(*rows, strict=True))] for origin, rows in found.items()}
+
+
+def total(origins: Mapping[Origin, list[int]]) -> dict[Account, list[int]]:
+    """Amounts by account."""
+    found: dict[Account, list[int]] = {}
+    for (account, _), amounts in origins.items():
+        add(found.setdefault(account, [0] * len(UNITS)), amounts)
+    return found
 
 
 def add(held: list[int], amounts: Sequence[int]) -> None:
@@ -184,26 +197,24 @@ def add(held: list[int], amounts: Sequence[int]) -> None:
         held[index] += amount
 
 
-def sums(postings: Iterable[Posting]) -> dict[tuple[str, str], int]:
+def sums(origins: Mapping[Origin, list[int]]) -> dict[tuple[str, str], int]:
     """Amounts by (hour, field), as the store keeps them; a field that stays 0 is left out."""
     return {
         (hour_text(account.hour), field_text(account, unit)): amount
-        for account, amounts in total(postings).items()
+        for account, amounts in total(origins).items()
         for unit, amount in zip(UNITS, amounts, strict=True)
         if amount
     }
 
 
-def spent(postings: Iterable[Posting]) -> dict[tuple[str, str], int]:
+def spent(origins: Mapping[Origin, list[int]]) -> dict[tuple[str, str], int]:
     """Costs by (window, scope), as budgets see them: windows of the admission, whatever the end."""
-    by_spender: dict[tuple[tuple[int, str], str, str], int] = {}
-    for _, account, amounts, spender in postings:
-        if cost := amounts[_COST]:
-            key = (spender, account[1], account[2])  # its project and model
-            by_spender[key] = by_spender.get(key, 0) + cost
     found: dict[tuple[str, str], int] = {}
-    for ((hour, key_id), project, model), cost in by_spender.items():
-        scopes = [TENANT, f"k:{key_id}", f"m:{model}", *([f"p:{project}"] if project else [])]
+    for (account, (hour, key_id)), amounts in origins.items():
+        cost, project = amounts[_COST], account.project
+        if not cost:
+            continue
+        scopes = [TENANT, f"k:{key_id}", f"m:{account.model}", *([f"p:{project}"] if project else [])]
         for window in windows(hour):
             for scope in scopes:
                 found[window, scope] = found.get((window, scope), 0) + cost
@@ -212,18 +223,19 @@ def spent(postings: Iterable[Posting]) -> dict[tuple[str, str], int]:
 
 def postings(record: CallRecord) -> dict[tuple[str, str], int]:
     """What one record adds to its tenant's balances: (hour, field) → amount."""
-    return sums([posting(record, record.seq, START.leaf)])
+    return sums(by_origin([posting(record, record.seq, START.leaf)]))
 
 
 def batch(tenant: str, writer: str, prev: Mark, records: Sequence[Posting]) -> Batch:
     """Sum up records, at least one, that follow the record of `prev` without a gap."""
+    origins = by_origin(records)
     return Batch(
         tenant=tenant,
         writer=writer,
         prev=prev,
         last=records[-1].mark,
-        sums=sums(records),
-        spent=spent(records),
+        sums=sums(origins),
+        spent=spent(origins),
     )
 
 

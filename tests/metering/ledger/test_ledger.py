@@ -124,7 +124,7 @@ def test_a_batch_is_the_sum_of_its_records(rng: random.Random, length: int) -> N
         if isinstance(line, CallRecord):
             for key, amount in ledger.postings(line).items():
                 total[key] = total.get(key, 0) + amount
-    assert ledger.sums(postings) == total
+    assert ledger.sums(ledger.by_origin(postings)) == total
     if postings:
         made = ledger.batch("acme", "w", START, postings)
         assert (made.prev, made.last, made.sums) == (START, postings[-1].mark, total)
@@ -143,13 +143,13 @@ def test_a_cost_is_spent_in_the_windows_of_the_admission() -> None:
     )
     scopes = ("t", "p:web", "k:0123456789ab", "m:llama")
     wanted = {(window, scope): 9 for window in ("202609", "20260930", "2026093023") for scope in scopes}
-    assert ledger.spent([ledger.posting(record, 1, "0" * 64)]) == wanted
+    assert ledger.spent(ledger.by_origin([ledger.posting(record, 1, "0" * 64)])) == wanted
     assert {hour for hour, _ in ledger.postings(record)} == {"2026100100"}
     free = msgspec.structs.replace(record, cost_pusd=0)
     unpriced = msgspec.structs.replace(record, cost_pusd=None)
-    assert ledger.spent([ledger.posting(one, 1, "0" * 64) for one in (free, unpriced)]) == {}
+    assert ledger.spent(ledger.by_origin(ledger.posting(one, 1, "0" * 64) for one in (free, unpriced))) == {}
     homeless = msgspec.structs.replace(record, project=None)
-    assert ("202609", "p:") not in ledger.spent([ledger.posting(homeless, 1, "0" * 64)])
+    assert ("202609", "p:") not in ledger.spent(ledger.by_origin([ledger.posting(homeless, 1, "0" * 64)]))
 
 
 def test_a_window_closes_when_the_floor_has_passed_all_of_it() -> None:
