@@ -37,10 +37,15 @@ Claims = Mapping[str, Claim]
 
 
 class VirtualCounters:
-    """Those of one backend. claims: may be replaced at any time."""
+    """Those of one backend. claims: may be replaced at any time.
+
+    charged: the work of each tenant, all told; changed: those of it that were charged since this was last emptied.
+    """
 
     def __init__(self, claims: Claims) -> None:
         self.claims = claims
+        self.charged: dict[str, float] = {}
+        self.changed: set[str] = set()
         self._virtual: dict[str, float] = {}
         self._present: dict[int, float] = {}  # by priority class: the virtual work of who was served last
 
@@ -72,6 +77,8 @@ class VirtualCounters:
         """work: what a call took beyond what it was charged; negative: it took less."""
         share = self.claims.get(tenant, NO_CLAIM).share
         self._virtual[tenant] = self._virtual.get(tenant, 0.0) + work / share
+        self.charged[tenant] = self.charged.get(tenant, 0.0) + work
+        self.changed.add(tenant)
 
 
 class ExpectedWork:

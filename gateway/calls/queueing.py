@@ -3,16 +3,20 @@
 A free seat is taken at once. When there is none a call waits in its tenant's line; a seat that is freed goes to the
 tenant whose turn it is (fairness.py), and there to the call that has waited longest, of those that may use it. A seat
 is held from the grant to the release, whatever happens in between.
+
+Where other workers have seats at the same backend, the store says how many are this worker's (pooled.py): a freed seat
+may have to go back there, and one that comes from there is a tenant's.
 """
 
 import collections
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from gateway.calls.fairness import NO_CLAIM, Claims, ExpectedWork, VirtualCounters
 from gateway.calls.pace import Pace
-from metering.units import NS_PER_S
+from metering.limits.pool_messages import Line
+from metering.units import NS_PER_MS, NS_PER_S
 
 KEPT_PART = 10
 """One of so many places is kept for tenants that have nobody waiting, of which there may be fewer."""
@@ -46,7 +50,20 @@ class TurnedAway(NamedTuple):
     retry_after_s: int
 
 
-class _Line:
+class Pool(Protocol):
+    """Where seats at a backend come from, if they are not this worker's for good."""
+
+    def takes_back(self) -> bool:
+        """Is a seat that is freed now to be given up?"""
+
+    def returned(self) -> None:
+        """One was."""
+
+    def waits(self, tenant: str) -> None:
+        """A call of a tenant waits."""
+
+
+class _Waiting:
     """The tickets of a tenant that wait, in order of arrival, and how many there are of each model."""
 
     __slots__ = ("of_model", "tickets")
@@ -63,7 +80,8 @@ class _Line:
 class Seats:
     """Seats by backend, and the lines before them.
 
-    caps: seats of this worker at each backend; None: no cap. calls_max: how many calls of one model may wait.
+    caps: seats at each backend, all of this worker until its pool says otherwise; None: no cap.
+    calls_max: how many calls of one model may wait.
     clock: monotonic nanoseconds; looked at only when somebody waits.
     """
 
@@ -77,16 +95,18 @@ class Seats:
     ) -> None:
         self._calls_max = calls_max
         self._few = min(1, calls_max)  # while fewer than this wait, nobody is turned away
+        self._sizes = dict(caps)
         self._caps = dict(caps)
         self._clock = clock
         self._claims: Claims = claims or {}
         self._taken = dict.fromkeys(caps, 0)
         self._waits = 0  # tickets, in all lines
-        self._lines: dict[str, _Line] = {}  # by tenant, those with somebody in them
+        self._lines: dict[str, _Waiting] = {}  # by tenant, those with somebody in them
         self._of_model: collections.Counter[str] = collections.Counter()  # tickets, in all lines
         self._counters = {backend: VirtualCounters(self._claims) for backend in caps}
         self._expected = ExpectedWork()
         self._paces: dict[str, Pace] = {}  # by model
+        self._pools: dict[str, Pool] = {}  # by backend
 
     def use(self, claims: Claims) -> None:
         """What tenants may claim, from now on."""
@@ -94,13 +114,29 @@ class Seats:
         for counters in self._counters.values():
             counters.claims = claims
 
+    def counters(self, backend: str) -> VirtualCounters:
+        """What is charged for seats at a backend."""
+        return self._counters[backend]
+
+    def join(self, backend: str, pool: Pool) -> None:
+        """From now on the pool is asked for the seats of a backend, and told of those that wait for them."""
+        self._pools[backend] = pool
+
+    def part(self, backend: str) -> None:
+        """From now on no pool is: this worker's seats are its own."""
+        self._pools.pop(backend, None)
+
+    def share_of(self, tenant: str) -> int:
+        """Of the tenant, as it is now."""
+        return self._claims.get(tenant, NO_CLAIM).share
+
     def taken(self, backend: str) -> int:
         """Seats in use at a backend."""
         return self._taken[backend]
 
-    def cap(self, backend: str) -> int | None:
-        """This worker's seats at a backend; None: no cap."""
-        return self._caps[backend]
+    def size(self, backend: str) -> int | None:
+        """A backend's seats, of this worker or not; None: no cap."""
+        return self._sizes[backend]
 
     def waiting(self, model: str) -> int:
         """How many calls of a model wait."""
@@ -164,7 +200,7 @@ class Seats:
             ticket.asked_ns = now_ns
             ticket.work = self._expected.of(ticket.tenant, ticket.model)
             if line is None:
-                line = self._lines[ticket.tenant] = _Line()
+                line = self._lines[ticket.tenant] = _Waiting()
             line.tickets[ticket] = None
             line.of_model[ticket.model] += 1
             self._of_model[ticket.model] += 1
@@ -175,6 +211,9 @@ class Seats:
             if not any(backend in other.wants for other in line.tickets if other is not ticket):
                 self._counters[backend].comes(ticket.tenant, known)
         ticket.wants = wants
+        for backend in more:
+            if (pool := self._pools.get(backend)) is not None:
+                pool.waits(ticket.tenant)
 
     def leave(self, ticket: Ticket) -> None:
         """Stop waiting; a ticket that does not wait is left alone."""
@@ -209,12 +248,78 @@ class Seats:
         returns: the ticket that now holds it; None if nobody waits for it.
         """
         assert self._taken[backend] > 0
+        pool = self._pools.get(backend)
+        if pool is not None and pool.takes_back():
+            self._taken[backend] -= 1
+            self.set_cap(backend, self.seats_of(backend) - 1)
+            pool.returned()
+            return None
         if self._waits:
             ticket = self._next(backend)
             if ticket is not None:
                 return ticket
         self._taken[backend] -= 1
         return None
+
+    # -- what the pool of a backend does
+
+    def seats_of(self, backend: str) -> int:
+        """This worker's seats at a backend that has a cap."""
+        cap = self._caps[backend]
+        assert cap is not None
+        return cap
+
+    def set_cap(self, backend: str, cap: int) -> None:
+        """So many seats are this worker's: not less than are taken."""
+        assert cap >= self._taken[backend]
+        self._caps[backend] = cap
+
+    def grant(self, backend: str, tenant: str | None) -> Ticket | None:
+        """One seat more is this worker's. tenant: whose it is; None: that tenant's whose turn it is here.
+
+        returns: the ticket that now holds it; None: nobody waits for it, and it is free.
+        """
+        self.set_cap(backend, self.seats_of(backend) + 1)
+        return self.fill(backend, tenant)
+
+    def fill(self, backend: str, tenant: str | None = None) -> Ticket | None:
+        """Give a free seat to who waits for it. As `grant`; None also if there is none free."""
+        if not self._waits or not self._free(backend):
+            return None
+        if tenant is None:
+            ticket = self._next(backend)
+        else:
+            line = self._lines.get(tenant)
+            ticket = line.first(backend) if line is not None else None
+            if ticket is not None:
+                self._serve(ticket, backend)
+        if ticket is not None:
+            self._taken[backend] += 1
+        return ticket
+
+    def lines(self, backend: str) -> tuple[Line, ...]:
+        """Who waits for a backend, and how many of each."""
+        now_ns = self._clock()
+        return tuple(
+            [
+                self._line(tenant, tickets, now_ns)
+                for tenant, line in self._lines.items()
+                if (tickets := [ticket for ticket in line.tickets if backend in ticket.wants])
+            ]
+        )
+
+    def _line(self, tenant: str, tickets: Sequence[Ticket], now_ns: int) -> Line:
+        share, priority = self._claims.get(tenant, NO_CLAIM)
+        first = tickets[0]
+        return Line(
+            tenant=tenant,
+            priority=priority,
+            share=share,
+            waiting=len(tickets),
+            age_ms=(now_ns - first.asked_ns) // NS_PER_MS,
+            work=first.work,
+            credit=self._expected.known(tenant, first.model),
+        )
 
     def _next(self, backend: str) -> Ticket | None:
         """Whose turn it is at a backend: the ticket waits no longer and is charged."""
@@ -225,20 +330,21 @@ class Seats:
             return None
         ticket = firsts[tenant]
         assert ticket is not None
-        counters.serve(tenant, ticket.work)
+        self._serve(ticket, backend)
+        return ticket
+
+    def _serve(self, ticket: Ticket, backend: str) -> None:
+        self._counters[backend].serve(ticket.tenant, ticket.work)
         ticket.charged = (backend, ticket.work)
         self._paces[ticket.model].moved(self._clock())
         self.leave(ticket)
-        return ticket
 
     def _free(self, backend: str) -> bool:
         cap = self._caps[backend]
         return cap is None or self._taken[backend] < cap
 
 
-def share(slots: int | None, worker: int, workers: int) -> int | None:
+def share(slots: int, worker: int, workers: int) -> int:
     """A worker's share of a backend's slots: slots ÷ workers, the remainder to the first workers."""
-    if slots is None:
-        return None
     assert 0 <= worker < workers
     return slots // workers + (worker < slots % workers)

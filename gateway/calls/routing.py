@@ -83,7 +83,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A backend of the model asked for, with this worker's load on it.
 
-    tier: index of its tier, 0 is tried first. cap: this worker's share of its slots; None: no cap.
+    tier: index of its tier, 0 is tried first. cap: its slots, of all workers; None: no cap.
     busy: what it said, while the time it asked for has not passed.
     """
 

@@ -72,14 +72,14 @@ class Targets:
                         tier=number,
                         state=entry.health.state,
                         in_flight=self._seats.taken(name),
-                        cap=self._seats.cap(name),
+                        cap=self._seats.size(name),
                         busy=busy,
                     )
                 )
         return views
 
     def _load(self, backend: str) -> float:
-        return routing.load(self._seats.taken(backend), self._seats.cap(backend))
+        return routing.load(self._seats.taken(backend), self._seats.size(backend))
 
 
 class _Standing:

@@ -79,7 +79,7 @@ def check(config: Config, catalog: Catalog, report: Report) -> None:
     _check_captures(config, report)
     check_once(report, "backends", [backend.name for backend in config.backends], "name")
     for index, backend in enumerate(config.backends):
-        _check_backend(f"backends[{index}]", backend, config.workers, catalog, report)
+        _check_backend(f"backends[{index}]", backend, catalog, report)
     instance_check.check(config.backends, catalog, report)
     _check_models(config, report)
     check_prices(config.prices, report)
@@ -241,16 +241,13 @@ def _check_captures(config: Config, report: Report) -> None:
             report(f"tenants[{index}].capture.retention_days", message)
 
 
-def _check_backend(path: str, backend: Backend, workers: int, catalog: Catalog, report: Report) -> None:
+def _check_backend(path: str, backend: Backend, catalog: Catalog, report: Report) -> None:
     if wrong := wrong_backend_url(backend.url):
         report(f"{path}.url", wrong)
     elif not backend.tls:
         for key in ("ca_file", "server_name"):
             if getattr(backend, key) is not None:
                 report(f"{path}.{key}", "goes with an https url only")
-    if backend.slots is not None and backend.slots < workers:
-        message = f"{backend.slots} cannot be shared by {workers} workers; each needs at least one"
-        report(f"{path}.slots", message)
     known = catalog.get(backend.instance_type) if backend.instance_type else None
     units_total = backend.units_total or (known.units_total if known else None)
     if backend.units is not None and units_total is None:

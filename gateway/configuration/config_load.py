@@ -162,8 +162,7 @@ def for_backends(
 ) -> Config:
     """The configuration of `serve --backend`: one tenant, one key, a model for each served name.
 
-    A model's id is made from its served name, which stays as an alias. There are no more workers than
-    slots. Raises ConfigErrors.
+    A model's id is made from its served name, which stays as an alias. Raises ConfigErrors.
     """
     tiers: dict[str, list[str]] = {}
     backends = []
@@ -183,9 +182,6 @@ def for_backends(
     root = grown({"tenants": tenants, "models": models, "backends": backends}, "--backend")
     mistakes: list[Mistake] = []
     _lay_environment(root, env, mistakes)
-    workers = root.value.get("workers")
-    if slots and workers and str(workers.value).isdecimal() and int(workers.value) > slots:
-        lay(root, ["workers"], Node(value=slots, where="--slots"))
     return _checked(root, mistakes, {}, flags)
 
 

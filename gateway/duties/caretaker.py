@@ -9,6 +9,7 @@ It registers the writers of this gateway, and says which tenants are ready (mete
 """
 
 import asyncio
+import collections
 import functools
 import logging
 import pathlib
@@ -48,7 +49,7 @@ class Caretaker:
     """Looks after `<state_dir>/journal` and `<state_dir>/pages`; one per state directory.
 
     tenants: of the configuration; those of the directory and of the journals are looked after as well. host: named
-    with each writer.
+    with each writer. backends: those whose slots are shared in pools.
     retention_days: how long journals are kept, and so the ledger's hours; None: for ever. archive: where the fronts of
     journals may be.
     """
@@ -61,6 +62,7 @@ class Caretaker:
         *,
         tenants: Collection[str] = (),
         host: str = "",
+        backends: Collection[str] = (),
         retention_days: int | None = None,
         archive: Archive | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class Caretaker:
         self._archive = archive
         self._archive_due_s = 0.0  # when it may be asked
         self._store = Store(redis_url)
+        self._backends = backends
         self._retention_days = retention_days
         self._believed = BelievedClock(state_dir / CLOCK)
         floor = None if retention_days is None else functools.partial(self._floor, retention_days)
@@ -81,6 +84,7 @@ class Caretaker:
         self._directory_stamp: Stamp | None = None
         self._folded: int | None = None  # the store's connection that all was folded over; None: not all was
         self._reachable = True
+        self._gone: collections.deque[str] = collections.deque()  # dead workers whose slots are not free yet
         self._poked = threading.Event()
         self._behind = threading.Event()  # a worker saw that the store has lost records
         self._closing = False
@@ -93,6 +97,8 @@ class Caretaker:
         thread does it. Raises OSError.
         """
         self._tidy(None)
+        # They may have ended without a store to take leave of.
+        self._gone.extend(one.writer for one in journal.directories(self._journals))
 
     def _tidy(self, archive: Archive | None) -> None:
         for salvaged in journal.salvage_dead(self._journals):
@@ -138,6 +144,11 @@ class Caretaker:
         self._upkeep.look_after(tenants)
         self.poke()
 
+    def gone(self, worker: str) -> None:
+        """A worker is dead: free what it holds of backends' slots, and go round at once. worker: its name in pools."""
+        self._gone.append(worker)
+        self.poke()
+
     def behind(self) -> None:
         """Go round at once: the store has lost records, so this is another life of it."""
         self._behind.set()
@@ -168,6 +179,7 @@ class Caretaker:
 
     def _round(self, runner: asyncio.Runner) -> None:
         try:
+            runner.run(self._free_slots())
             self._tidy_if_possible()
             runner.run(self._fold())
         except Exception as error:  # noqa: BLE001  our own mistake in one round must not be the end of all care
@@ -178,6 +190,15 @@ class Caretaker:
             self._tidy(self._archive if time.monotonic() >= self._archive_due_s else None)
         except OSError as error:  # a full disk: the next round tries again
             log(logger, logging.ERROR, "dead journals cannot be closed", error=str(error))
+
+    async def _free_slots(self) -> None:
+        """Before all else: calls may wait for them. What can't be told is free 20 s after a worker's last word."""
+        names = [self._gone.popleft() for _ in range(len(self._gone))]
+        try:
+            if names:
+                await self._store.drop_members(self._backends, names)
+        except StoreUnavailable as error:
+            self._unavailable(error)
 
     async def _is_due(self) -> bool:
         """Has the store a new connection, or a new epoch? In between, see whether others have made tenants ready."""

@@ -34,7 +34,7 @@ from gateway.calls import digested, plain
 from gateway.calls.bounds import LoopLag
 from gateway.calls.call import Limits
 from gateway.calls.direct import Door
-from gateway.calls.queueing import Seats, share
+from gateway.calls.queueing import Seats
 from gateway.calls.relay import Relay, Services
 from gateway.calls.targets import ServedModel, Targets, Tier
 from gateway.configuration import config as cfg
@@ -50,6 +50,8 @@ from gateway.processes import rounds
 from gateway.processes.access import Access
 from gateway.processes.books import PAGES, Books
 from gateway.processes.captures import Captures
+from gateway.processes.pooling import SWEEP_S as POOLING_SWEEP_S
+from gateway.processes.pooling import Pooling
 from gateway.processes.registrations import Registrations
 from gateway.processes.standing import Standing
 from metering.journal.digests import TenantKeys
@@ -160,10 +162,19 @@ async def _open(
     await books.open(failed.set)
     worker.on_behind(books.compare)
     seats = Seats(
-        {backend.name: share(backend.slots, worker.index, worker.workers) for backend in config.backends},
+        {backend.name: backend.slots for backend in config.backends},
         calls_max=config.bounds.queue_calls_max,
         clock=time.monotonic_ns,
     )
+    pooling = Pooling(
+        config,
+        worker.redis_url,
+        books.recorder.writer,
+        index=worker.index,
+        workers=worker.workers,
+        seats=seats,
+    )
+    stack.push_async_callback(pooling.close)
     entries = _open_backends(config, stack)
     standing = Standing(config, books)
     registry = Registry(entries, standing.changed)
@@ -199,7 +210,7 @@ async def _open(
 
     def warnings() -> Sequence[str]:
         found = list(books.held.shipper.warnings()) if books.held is not None else []
-        return found + limiter.warnings()
+        return found + limiter.warnings() + list(pooling.warnings())
 
     def opened() -> None:
         services.recorder = books.recorder
@@ -228,12 +239,14 @@ async def _open(
     tenant_keys = _open_keeping(config, access.directory, captures, door.api)
     for one in doors:
         one.exceeded = books.exceeded
+    await pooling.open()
     await _probe_all(registry, stack)
     if worker.index == 0:  # the others would say the same
         standing.registrations = Registrations(config, standing.catalog, entries, lambda: books.recorder)
         standing.register()
     for forever in (
         rounds.every(rounds.SWEEP_S, functools.partial(rounds.sweep, services, entries)),
+        rounds.every(POOLING_SWEEP_S, pooling.sweep),
         rounds.every(rounds.SLOW_SWEEP_S, functools.partial(rounds.sweep_clients, services, doors)),
         rounds.every(rounds.SLOW_SWEEP_S, gauges),
         rounds.every(rounds.SLOW_SWEEP_S, services.refusals.tell),

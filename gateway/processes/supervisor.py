@@ -120,6 +120,7 @@ def _run(
         keys,
         tenants=tenants,
         host=socket.gethostname(),
+        backends=[backend.name for backend in config.backends if backend.slots is not None],
         retention_days=config.retention_days,
         archive=archive_of(config.journal),
     )
@@ -255,6 +256,7 @@ class Supervisor:
                     ):  # its journal before this one has failed, and is to be closed
                         self._caretaker.poke()
                     place.writer = writer
+                    place.member = place.member or writer
                     log(logger, logging.INFO, "worker ready", worker=place.index, writer=writer)
                     self._count_ready(place.index)
                 case Behind():
@@ -276,7 +278,7 @@ class Supervisor:
     def _died(self, place: Workplace) -> None:
         if place.control is not None and place.control in self._selector.get_map():
             self._selector.unregister(place.control)
-        pid, writer = place.pid, place.writer
+        pid, writer, member = place.pid, place.writer, place.member
         status = place.clear()
         log(
             logger,
@@ -287,6 +289,8 @@ class Supervisor:
             pid=pid,
             status=status if status >= 0 else f"killed by signal {-status}",
         )
+        if member is not None:
+            self._caretaker.gone(member)
         self._caretaker.poke()
         if not self._stopping:
             self._again(place)

@@ -54,6 +54,7 @@ class Workplace:
         """
         self.index = index
         self.writer: str | None = None  # of the process, once it is ready
+        self.member: str | None = None  # its name in pools: its first writer's
         self.restarts = Restarts()
         self.start_ns: int | None = 0  # when to start a process; None: there is one, or none is to be
         self.started_ns = 0
@@ -145,7 +146,7 @@ class Workplace:
         assert self._process is not None
         status = self._process.returncode
         assert status is not None
-        self._process, self.writer = None, None
+        self._process, self.writer, self.member = None, None, None
         if self.control is not None:
             self.control.close()
             self.control = None

@@ -46,6 +46,7 @@ from metering.ledger.ledger import (
 from metering.ledger.metered_elsewhere import Statement
 from metering.ledger.servers import Command, ErrorReply, open_servers
 from metering.ledger.servers import StoreUnavailable as StoreUnavailable
+from metering.limits import pools
 
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
@@ -263,6 +264,16 @@ class Store:
             keys = (key, f"{key}w", f"{key}:{writer}")
             commands.append(("EVAL", text, "3", *keys, writer, str(int(with_held))))
         replies = await self._servers.ask(commands)
+        _unwrap([reply for reply in replies if not _is_wrong_type(reply)])
+
+    # Pools (metering/limits/pools.py)
+
+    async def drop_members(self, backends: Iterable[str], names: Sequence[str]) -> None:
+        """These workers are dead: what they held of these backends' slots is free."""
+        text = pools.script()
+        replies = await self._servers.ask(
+            [("EVAL", text, "1", pools.key(backend), "", *names) for backend in backends]
+        )
         _unwrap([reply for reply in replies if not _is_wrong_type(reply)])
 
     # Batches and marks

@@ -100,7 +100,8 @@ class Link:
     """A connection to one server, made again and again. All on the loop's thread.
 
     on_up, on_down: called when it can be asked, and when it cannot any more; what was under way has been answered with
-    LOST by then. after_replies: called once all replies of one read have been handed out. up: can it be asked?
+    LOST by then. after_replies: called once all replies of one read have been handed out. on_push: called with what
+    nobody has asked for, as a subscription brings it. up: can it be asked?
     """
 
     def __init__(
@@ -110,12 +111,14 @@ class Link:
         on_up: Callable[[], None],
         on_down: Callable[[], None],
         after_replies: Callable[[], None],
+        on_push: Callable[[Any], None] | None = None,
         reply_ms_max: int = REPLY_MS_MAX,
     ) -> None:
         self.server = server
         self.up = False
         self._on_up = on_up
         self._on_down = on_down
+        self._on_push = on_push
         self.after_replies = after_replies
         self._reply_ms_max = reply_ms_max
         self._wire: _Wire | None = None
@@ -186,7 +189,7 @@ class Link:
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> "_Wire":
         """Raises OSError, _NotWelcome."""
         server = self.server
-        wire = _Wire(lambda: self.after_replies())
+        wire = _Wire(lambda: self.after_replies(), self._on_push)
         if server.unix is not None:
             await loop.create_unix_connection(lambda: wire, server.unix)
         else:
@@ -227,9 +230,12 @@ class _NotWelcome(Exception):
 class _Wire(asyncio.Protocol):
     """One connection, from its making to its end."""
 
-    def __init__(self, after_replies: Callable[[], None]) -> None:
+    def __init__(
+        self, after_replies: Callable[[], None], on_push: Callable[[Any], None] | None = None
+    ) -> None:
         self.ended = asyncio.Event()
         self._after_replies = after_replies
+        self._on_push = on_push
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._waiting: collections.deque[Answered] = collections.deque()
@@ -253,6 +259,9 @@ class _Wire(asyncio.Protocol):
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not _MORE:
+                if self._on_push is not None and not self._waiting:
+                    self._on_push(reply)
+                    continue
                 self._answered += 1
                 self._waiting.popleft()(reply)
         except (hiredis.ProtocolError, IndexError):

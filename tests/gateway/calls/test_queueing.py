@@ -43,7 +43,7 @@ def test_the_best_free_seat_is_taken() -> None:
     assert seats.take(("a", "b")) == "a"
     assert seats.take(("a", "b")) == "b"
     assert seats.take(("a", "b")) is None
-    assert [seats.taken("a"), seats.cap("a")] == [1, 1]
+    assert [seats.taken("a"), seats.size("a")] == [1, 1]
 
 
 def test_a_freed_seat_goes_to_the_longest_waiting_of_a_tenant_that_may_use_it() -> None:
@@ -214,7 +214,7 @@ def test_nobody_is_asked_to_come_again_in_an_hour() -> None:
 def test_no_cap_never_waits() -> None:
     seats = seats_of({"a": None})
     assert [seats.take(("a",)) for _ in range(1000)] == ["a"] * 1000
-    assert seats.cap("a") is None
+    assert seats.size("a") is None
 
 
 @given(slots=st.integers(0, 300), workers=st.integers(1, 40))
@@ -223,7 +223,6 @@ def test_shares_add_up_and_the_first_workers_take_the_remainder(slots: int, work
     assert sum(shares) == slots
     assert shares == sorted(shares, reverse=True)
     assert max(shares) - min(shares) <= 1
-    assert share(None, 0, workers) is None
 
 
 WANTS = st.sampled_from([("a",), ("b",), ("a", "b")])

@@ -283,7 +283,6 @@ ONE_MISTAKE = [
         1, "redis.ca_file: goes with a rediss:// URL only",
     ),
     # sizes
-    ("listen: 127.0.0.1:8080", "workers: 9", 25, "backends[0].slots: 8 cannot be shared by 9 workers"),
     ("    slots: 8", "    units: 25", 25, "backends[0].units: 25 is more than the instance has: 24"),
     ("    slots: 8", "    units: 9\n    units_total: 8", 25, "backends[0].units: 9 is more than the instance has: 8"),
     (
@@ -554,28 +553,6 @@ def test_the_configuration_of_serve_backend() -> None:
     }
     assert (found.tenants[0].name, found.tenants[0].keys[0].hash) == ("default", HASH)
     assert (found.listen, found.state_dir, found.timeouts.total_s) == ("127.0.0.1:9", "s", 5.0)
-
-
-@pytest.mark.parametrize(
-    ("slots", "wanted", "workers"), [(2, "4", 2), (8, "4", 4), (8, "", 1), (1, "x", None), (None, "4", 4)]
-)
-def test_serve_backend_has_no_more_workers_than_slots(
-    slots: int | None, wanted: str, workers: int | None
-) -> None:
-    def made() -> Config:
-        return config_load.for_backends(
-            [Served(url="http://a", model="m")],
-            key_hash=HASH,
-            env={"WEIGHBRIDGE_WORKERS": wanted},
-            flags=config_load.NO_FLAGS,
-            slots=slots,
-        )
-
-    if workers is None:
-        with pytest.raises(ConfigErrors, match="WEIGHBRIDGE_WORKERS: workers: must be a whole number"):
-            made()
-    else:
-        assert made().workers == workers
 
 
 def test_serve_backend_mistakes_name_the_flag() -> None:
