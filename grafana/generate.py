@@ -17,6 +17,7 @@ COLUMNS, WIDTH, HEIGHT = 2, 12, 9
 # Only calls_total, tokens_total and the cost know the tenant; every filter is one that its metric has.
 TENANT_AND_MODEL = 'tenant=~"$tenant", model=~"$model"'
 MODEL = 'model=~"$model"'
+TENANT = 'tenant=~"$tenant"'
 
 
 class Axis(NamedTuple):
@@ -61,9 +62,18 @@ def quantiles(metric: str) -> tuple[Query, ...]:
 PANELS = (
     Panel(
         title="Calls by outcome",
-        description="Is it working? completed is good; refused is the client's or a full queue; the rest is ours.",
+        description="Is it working? completed is good; refused is the client's, a limit or a full queue; the rest is "
+        "ours. Right: who reaches which limit of its own.",
         left=Axis("reqps"),
-        queries=(Query(rate("weighbridge_calls_total", TENANT_AND_MODEL, "outcome"), "{{outcome}}"),),
+        queries=(
+            Query(rate("weighbridge_calls_total", TENANT_AND_MODEL, "outcome"), "{{outcome}}"),
+            Query(
+                rate("weighbridge_limit_refusals_total", TENANT, "tenant, limit"),
+                "{{tenant}}: {{limit}}",
+                right=True,
+            ),
+        ),
+        right=Axis("reqps", "refused by limits"),
         stacked=True,
     ),
     Panel(
@@ -76,7 +86,8 @@ PANELS = (
     ),
     Panel(
         title="Estimated cost per hour",
-        description="Who spends what? Right: calls that are not in it, because nothing prices them.",
+        description="Who spends what? Right: calls that are not in it, because nothing prices them, and budgets that "
+        "are nearly, or wholly, spent.",
         left=Axis("currencyUSD", "USD per hour"),
         queries=(
             Query(
@@ -85,6 +96,11 @@ PANELS = (
             ),
             Query(
                 rate("weighbridge_unpriced_calls_total", MODEL, "reason"), "unpriced: {{reason}}", right=True
+            ),
+            Query(
+                rate("weighbridge_budget_thresholds_total", TENANT, "tenant, kind, percent"),
+                "{{tenant}}: {{percent}} % of a {{kind}} budget",
+                right=True,
             ),
         ),
         right=Axis("reqps", "unpriced"),
@@ -137,7 +153,7 @@ PANELS = (
     Panel(
         title="The gateway itself",
         description="What do we add? The wait for a slot, the gateway's own time in a call, and a loop that is late. "
-        "Right: records that the ledger does not have yet.",
+        "Right: records that the ledger does not have yet, limits that cannot be checked, content that is not kept.",
         left=Axis("s"),
         queries=(
             Query(quantile(0.95, "weighbridge_queue_wait_seconds", MODEL), "queue wait p95"),
@@ -145,6 +161,12 @@ PANELS = (
             Query(quantile(0.99, "weighbridge_overhead_seconds"), "overhead p99"),
             Query("max(weighbridge_loop_lag_seconds) > 0.005", "loop lag"),
             Query("sum(weighbridge_ledger_lag_records)", "ledger lag", right=True),
+            Query("sum(weighbridge_limits_unchecked) > 0", "workers that cannot check limits", right=True),
+            Query(
+                rate("weighbridge_captures_total", 'outcome!="kept"', "outcome"),
+                "content not kept whole: {{outcome}}",
+                right=True,
+            ),
         ),
         right=Axis("short", "records"),
     ),

@@ -373,9 +373,9 @@ def in_order(kind: type[T]) -> Callable[..., T]:
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A request that ended before admission; None: not known by then (a 401 has no tenant).
 
-    count: so many requests, of the same tenant, reason, operation, status and error_code; above 1 the line stands for
-    those of one second (metering/journal/refusals.py), and `model`, `key_id` and `limit` are theirs only if all had the
-    same. limit: the tenant's limit that had no room, in words.
+    count: so many requests, of the same tenant, reason, operation, status, error_code and limit; above 1 the line is
+    of one second (metering/journal/refusals.py), and `model` and `key_id` are theirs only if all had the same. limit:
+    the tenant's limit that had no room, in words.
     """
 
     at_ns: int

@@ -57,6 +57,15 @@ BOUND_OF_REFUSAL = {
 }
 """By the `reason` of a `refused` line."""
 
+_LIMITS = frozenset({"requests_per_minute", "tokens_per_minute", "concurrency"})
+
+
+def limit_kind(limit: str) -> str:
+    """What kind of limit it is whose words these are: those of `refused` lines."""
+    kind = limit.partition(" ")[0]
+    return kind if kind in _LIMITS else "budget"
+
+
 BOUND_OF_FAILURE = {
     "head too large": Bound.BACKEND_HEAD,
     "event too large": Bound.EVENT,
@@ -323,6 +332,12 @@ LIMITS_UNCHECKED = Family(
     labels=(),
     help="Live workers that cannot check limits now: the tenants' store_policy decides.",
 )
+LIMIT_REFUSALS = Family(
+    name="weighbridge_limit_refusals_total",
+    kind=Kind.COUNT,
+    labels=("tenant", "limit"),
+    help="Requests that a limit of their tenant's had no room for.",
+)
 BUDGET_THRESHOLDS = Family(
     name="weighbridge_budget_thresholds_total",
     kind=Kind.COUNT,
@@ -343,7 +358,7 @@ FAMILIES: Mapping[str, Family] = {
         *(SPILLS, FALLBACKS, ATTEMPTS, BACKEND_STATE, IN_FLIGHT, LEDGER_LAG),
         *(BOUND_EXCEEDED, CLIENT_CONNECTIONS, LOOP_LAG),
         *(JOURNAL_UNWRITTEN, MIRROR_DROPPED, CAPTURES, JOURNAL_FULL, JOURNAL_SLOW, JOURNAL_CHECKPOINT),
-        *(LIMITS_UNCHECKED, BUDGET_THRESHOLDS),
+        *(LIMITS_UNCHECKED, LIMIT_REFUSALS, BUDGET_THRESHOLDS),
     )
 }
 
@@ -575,6 +590,7 @@ class Families:
         self._fallbacks = Count(FALLBACKS, self.cells)
         self._attempts = _Index(ATTEMPTS, self.cells)
         self._bounds = Count(BOUND_EXCEEDED, self.cells)
+        self._limit_refusals = Count(LIMIT_REFUSALS, self.cells)
         self._thresholds = Count(BUDGET_THRESHOLDS, self.cells)
         self._unwritten = Count(JOURNAL_UNWRITTEN, self.cells)
         self._not_mirrored = Count(MIRROR_DROPPED, self.cells)
@@ -606,6 +622,8 @@ class Families:
             self._calls.add_many(line.count, *labels)
             if (bound := BOUND_OF_REFUSAL.get(line.reason)) is not None:
                 self._bounds.add_many(line.count, bound.value)
+            if line.limit is not None:
+                self._limit_refusals.add_many(line.count, line.tenant or UNKNOWN, limit_kind(line.limit))
         elif line.kind == "event" and line.topic == "budget":
             data = line.data
             self._thresholds.add(data["tenant"], data["kind"], data["percent"])

@@ -103,6 +103,10 @@ def _counted(line: Line) -> Iterator[Counted]:
         tenant, model = line["tenant"] or "unknown", line["model"] or "unknown"
         labels = {"tenant": tenant, "model": model, "family": "unknown", "outcome": "refused"}
         yield "calls_total", labels, line.get("count", 1)
+        if line.get("limit") is not None:
+            kind = line["limit"].split(" ")[0]
+            kind = kind if kind in ("requests_per_minute", "tokens_per_minute", "concurrency") else "budget"
+            yield "limit_refusals_total", {"tenant": tenant, "limit": kind}, line["count"]
     if line["kind"] == "event" and line["topic"] == "budget":
         told = line["data"]
         yield "budget_thresholds_total", {name: told[name] for name in ("tenant", "kind", "percent")}, 1

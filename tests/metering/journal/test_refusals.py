@@ -106,6 +106,13 @@ def test_older_lines_are_read_and_a_later_version_is_passed_over() -> None:
 
 
 def test_a_line_of_many_names_the_limit_that_refused_them_all() -> None:
-    one = refusal(limit="concurrency of tenant: 2")
-    assert one.folded(refusal(limit="concurrency of tenant: 2")).limit == "concurrency of tenant: 2"
-    assert one.folded(refusal(limit="concurrency of key k1: 2")).limit is None
+    made = Lines()
+    limits = [
+        "concurrency of the tenant: 2",
+        "tokens_per_minute of the key k1: 9, and this call alone may take {}",
+    ]
+    for number in range(LINES_PER_S_MAX + 40):
+        made.refusals.refuse(refusal(limit=limits[number % 2].format(number)))
+    made.refusals.tell()
+    many = {line.limit: line.count for line in made.lines if line.count > 1}
+    assert many == {"concurrency of the tenant: 2": 20, "tokens_per_minute of the key k1: 9": 20}
