@@ -8,21 +8,27 @@
 
 local all = ARGV[2] == '1'
 local parts = redis.call('HGETALL', KEYS[3])
+local scopes = 0
 for i = 1, #parts, 2 do
-  local part, total = read(parts[i + 1], PART), read(redis.call('HGET', KEYS[1], parts[i]), TOTAL)
-  if part and total then
-    take_out(total, part, all)
-    redis.call('HSET', KEYS[1], parts[i], written(total, TOTAL))
-    redis.call('HSET', KEYS[3], parts[i], written(part, PART))
+  local name, part = parts[i], read(parts[i + 1], PART)
+  if name == ABOUT then
+    if part and not all then
+      part[2] = 0                   -- it has to say all again
+      redis.call('HSET', KEYS[3], name, pack(part))
+    end
+  else
+    local total = read(redis.call('HGET', KEYS[1], name) or '', TOTAL)
+    scopes = scopes + 1
+    if part and total then
+      take_out(total, part, all)
+      part[1] = 0
+      redis.call('HSET', KEYS[1], name, written(total, TOTAL + 1))
+      redis.call('HSET', KEYS[3], name, pack(part))
+    end
   end
 end
 if all then
   redis.call('DEL', KEYS[3])
   redis.call('HDEL', KEYS[2], ARGV[1])
-else
-  local known = redis.call('HGET', KEYS[2], ARGV[1])
-  if known then
-    redis.call('HSET', KEYS[2], ARGV[1], (string.gsub(known, '[01]$', '0')))
-  end
 end
-return #parts / 2
+return scopes

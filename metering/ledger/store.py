@@ -252,9 +252,11 @@ class Store:
     async def limit_workers(self, tenants: Iterable[str]) -> dict[str, list[str]]:
         """The workers that hold something of each tenant's limits, or did; of tenants that have any such."""
         names = list(tenants)
-        replies = await self._servers.ask([("HKEYS", f"{_limits_key(tenant)}w") for tenant in names])
+        replies = await self._servers.ask([("HGETALL", f"{_limits_key(tenant)}w") for tenant in names])
         found = zip(names, replies, strict=True)
-        return {tenant: _unwrap([reply])[0] for tenant, reply in found if reply and not _is_wrong_type(reply)}
+        return {
+            tenant: [*_unwrap([reply])[0]] for tenant, reply in found if reply and not _is_wrong_type(reply)
+        }
 
     async def clear_limits(self, dead: Sequence[tuple[str, str]], *, with_held: bool) -> None:
         """Nothing is under way of these workers, each (tenant, writer). with_held: nor is anything held."""

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from metering.limits.messages import BudgetSaid
-from metering.limits.rules import UNIT, returnable
-from metering.limits.terms import Terms
+from metering.limits.messages import HALF, ScopeSaid, said_budgets
+from metering.limits.rules import UNIT
+from metering.limits.terms import Era, Terms
 
 
 class Principal(Protocol):
@@ -57,48 +57,91 @@ class Rate(NamedTuple):
 class Scope:
     """One scope of a tenant in this worker: its limits, the worker's own sums, and how it stood when last heard of.
 
-    running, requests, tokens, held: as messages say them (metering/limits/messages.py). budgets, windows: of its
-    budgets, in this era. place: in the message under way. spent_texts: by window.
+    running, requests, tokens, budgets: as messages say them (metering/limits/messages.py); 0 is no limit. windows: of
+    its budgets, in this era; held: what calls hold, by the windows that they are in. spent: of each budget, as text.
+    place: in the message under way.
     """
 
     __slots__ = (
-        "budgets", "heard_ms", "held", "name", "place", "requests", "requests_debt", "running", "running_everywhere",
-        "spent_texts", "terms", "tokens", "tokens_debt", "windows",
+        "budgets", "concurrency", "held", "name", "place", "requests", "requests_debt", "requests_per_minute",
+        "running", "running_everywhere", "spent", "terms", "tokens", "tokens_debt", "tokens_per_minute", "windows",
     )  # fmt: skip
 
     def __init__(self, name: str, terms: Terms) -> None:
         self.name = name
-        self.terms = terms
-        self.budgets: list[BudgetSaid] = []
-        self.windows: tuple[str, ...] = ()
+        self.budgets: list[int] = []
+        self.windows: tuple[int, ...] = ()
+        self.spent: list[str] = []
+        self.held: dict[tuple[int, ...], int] = {}
         self.place = 0
         self.running = 0
         self.requests = 0
         self.tokens = 0
-        self.held: dict[str, int] = {}
-        self.spent_texts: dict[str, str] = {}
         self.running_everywhere = 0
         self.requests_debt = 0
         self.tokens_debt = 0
-        self.heard_ms = 0
+        self.use(terms)
 
-    def hold(self, windows: tuple[str, ...], pusd: int) -> None:
+    def use(self, terms: Terms) -> None:
+        """Go on with these limits."""
+        self.terms = terms
+        self.requests_per_minute = terms.requests_per_minute or 0
+        self.tokens_per_minute = terms.tokens_per_minute or 0
+        self.concurrency = terms.concurrency or 0
+
+    def begin_era(self, era: Era) -> None:
+        """Take the windows of this era."""
+        before = dict(zip(budget_windows(self.budgets), self.spent, strict=False))
+        self.budgets = said_budgets(
+            (window, budget.pusd, budget.hard)
+            for budget in self.terms.budgets
+            for window in era.windows(budget.per)
+        )
+        self.windows = tuple(sorted({*budget_windows(self.budgets)}))
+        self.spent = [before.get(window, "0") for window in budget_windows(self.budgets)]
+
+    def hold(self, windows: tuple[int, ...], pusd: int) -> None:
         """Hold so much more, or less, in these windows."""
         held = self.held
-        for window in windows:
-            now = held.get(window, 0) + pusd
-            assert now >= 0
-            if now:
-                held[window] = now
-            else:
-                held.pop(window, None)
+        if windows in held:
+            pusd += held[windows]
+        assert pusd >= 0
+        if pusd:
+            held[windows] = pusd
+        else:
+            held.pop(windows, None)
+
+    def held_pairs(self) -> list[tuple[int, int]]:
+        """What is held, by window."""
+        return [(window, pusd) for windows, pusd in self.held.items() for window in windows]
+
+    def said(self, *, with_budgets: bool) -> ScopeSaid:
+        """As a message says it."""
+        held: list[int] = []
+        for windows, pusd in self.held.items():
+            high, low = divmod(pusd, HALF)
+            for window in windows:
+                held += (window, high, low)
+        said = (
+            self.name,
+            self.running,
+            self.requests,
+            self.tokens,
+            self.requests_per_minute,
+            self.tokens_per_minute,
+            self.concurrency,
+            held,
+            self.budgets if with_budgets else [],
+        )
+        made: ScopeSaid = tuple.__new__(ScopeSaid, said)  # its own `__new__` costs five times as much
+        return made
 
 
 class Place(NamedTuple):
     """A scope that a call was admitted in. windows: in which it holds; debts: of the rates, just after."""
 
     scope: Scope
-    windows: tuple[str, ...]
+    windows: tuple[int, ...]
     requests_debt: int
     tokens_debt: int
 
@@ -113,7 +156,7 @@ class Granted:
     __slots__ = ("at_ms", "ended", "hold_pusd", "judged", "places", "shared", "tenant", "tokens")
 
     def __init__(
-        self, tenant: str, places: tuple[Place, ...], tokens: int, hold_pusd: int, at_ms: int, judged: bool
+        self, tenant: str, places: list[Place], tokens: int, hold_pusd: int, at_ms: int, judged: bool
     ) -> None:
         self.tenant = tenant
         self.places = places
@@ -128,28 +171,13 @@ class Granted:
     def requests(self) -> Rate | None:
         """The tightest limit of requests, just after this one was admitted; None: there is none."""
         return tightest(
-            [
-                (place.scope.terms.requests_per_minute, place.requests_debt)
-                for place in self.places
-                if self.judged
-            ]
+            [(place[0].requests_per_minute, place[2]) for place in self.places if self.judged],
         )
 
     @property
     def rate_of_tokens(self) -> Rate | None:
         """Likewise of tokens."""
-        return tightest(
-            [(place.scope.terms.tokens_per_minute, place.tokens_debt) for place in self.places if self.judged]
-        )
-
-    def undrained(self, place: Place, units: int, now_ms: int, *, of_tokens: bool) -> int:
-        """How many of `units` that it has taken of a rate there can be given back now."""
-        terms = place.scope.terms
-        limit = terms.tokens_per_minute if of_tokens else terms.requests_per_minute
-        if limit is None or not self.judged:
-            return 0
-        debt = place.tokens_debt if of_tokens else place.requests_debt
-        return returnable(units, debt, now_ms - self.at_ms, limit)
+        return tightest([(place[0].tokens_per_minute, place[3]) for place in self.places if self.judged])
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,8 +209,8 @@ class Ask:
         self.tokens = wish.tokens
         if wish.tokens > wish.tokens_min:
             for scope in scopes:
-                limit = scope.terms.tokens_per_minute
-                if limit is not None and self.tokens > limit:
+                limit = scope.tokens_per_minute
+                if limit and self.tokens > limit:
                     self.tokens = max(limit, wish.tokens_min)
         self.hold_pusd = wish.hold_pusd or 0
         self.answer: Answer | None = None
@@ -195,11 +223,16 @@ class Ask:
         return any(budget.hard for scope in self.scopes for budget in scope.terms.budgets)
 
 
-def tightest(rates: list[tuple[int | None, int]]) -> Rate | None:
-    """Of rates (limit, debt) the one with the least left."""
+def budget_windows(budgets: list[int]) -> list[int]:
+    """The windows of budgets as a message has them."""
+    return budgets[::4]
+
+
+def tightest(rates: list[tuple[int, int]]) -> Rate | None:
+    """Of rates (limit, debt) the one with the least left; a limit of 0 is none."""
     found: Rate | None = None
     for limit, debt in rates:
-        if limit is not None:
+        if limit:
             remaining = max(0, limit - -(-debt // UNIT))
             if found is None or remaining < found.remaining:
                 found = Rate(limit, remaining, -(-debt // limit))

@@ -11,24 +11,26 @@ Times: `now_ms` is monotonic, `wall_ns` since 1970.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from metering.limits.asks import Answer, Ask, Granted, Place, Refused, Scope, Wish, tightest
-from metering.limits.messages import (
-    AskSaid,
-    BudgetSaid,
-    Kind,
-    Limit,
-    Message,
-    Reply,
-    ScopeSaid,
-    Status,
-    Verdict,
+from metering.limits.asks import (
+    Answer,
+    Ask,
+    Granted,
+    Place,
+    Refused,
+    Scope,
+    Wish,
+    budget_windows,
+    tightest,
 )
-from metering.limits.rules import NEVER
+from metering.limits.messages import Kind, Limit, Message, Reply, Status, Verdict, budgets_of, said_ask
+from metering.limits.rules import NEVER, ROUND, UNIT, returnable
 from metering.limits.terms import TENANT, BudgetTerms, Era, TenantTerms, Terms, end_ns
 from metering.units import NS_PER_MS, usd_text
 
 TRIES_MAX = 2
 """A refusal by concurrency or budget is asked once more: an end may be on its way to the store."""
+AGAIN_MS = 20
+"""After so long; and so is one by a rate that would let it through by then."""
 _NAMED = {"p": "project", "k": "key", "m": "model"}
 _NO_ERA = Era(-1, -1)
 
@@ -44,13 +46,17 @@ class Passed(NamedTuple):
     spent_pusd: int
 
 
-class Outcome(NamedTuple):
-    """What came of a message. again: to be asked once more; unjudged: the store could not say."""
+class Outcome:
+    """What came of messages, of whichever desks. answers: to be handed out; again: to be asked once more; unjudged: the
+    store could not say."""
 
-    answers: list[tuple[Ask, Answer]]
-    again: list[Ask]
-    unjudged: list[Ask]
-    passed: list[Passed]
+    __slots__ = ("again", "answers", "passed", "unjudged")
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[Ask, Answer]] = []
+        self.again: list[Ask] = []
+        self.unjudged: list[Ask] = []
+        self.passed: list[Passed] = []
 
 
 class Desk:
@@ -60,12 +66,15 @@ class Desk:
         self.tenant = tenant
         self.terms = terms
         self.under_way: Message | None = None
+        self.heads: dict[
+            bool, tuple[tuple[int, ...], bytes]
+        ] = {}  # of its commands, with budgets and without
         self.looks: list[Callable[[], None]] = []  # told once the store was asked how the scopes stand
         self._number = 0
         self._base = 0
         self._scopes: dict[str, Scope] = {}
         self._of_calls: dict[tuple[str | None, str, str], tuple[Scope, ...]] = {}
-        self._changed: dict[str, Scope] = {}  # since the last message was made
+        self._changed: dict[Scope, None] = {}  # since the last message was made
         self._said: list[Scope] = []  # in the one under way, by their places
         self._asked: list[Ask] = []
         self._looked: list[Callable[[], None]] = []
@@ -74,9 +83,12 @@ class Desk:
         self._ended: list[
             tuple[int, Granted]
         ] = []  # by their records' seqs; they hold until these are folded
-        self._told: set[tuple[str, str, BudgetTerms, int]] = set()
+        self._folded_seq = 0
+        self._told: set[tuple[str, int, BudgetTerms, int]] = set()
         self._era = _NO_ERA
-        self.windows: tuple[str, ...] = ()  # of all budgets, in this era
+        self.windows: tuple[int, ...] = ()  # of all budgets, in this era
+        self.has_budgets = False  # the message under way
+        self._spent_news = False  # is there likely more spent than was heard of?
 
     @property
     def holds(self) -> bool:
@@ -105,7 +117,7 @@ class Desk:
         self.terms = terms
         self._of_calls.clear()
         for name, scope in self._scopes.items():
-            scope.terms = terms.of(name)
+            scope.use(terms.of(name))
         self._era = _NO_ERA
 
     # What calls do
@@ -123,7 +135,9 @@ class Desk:
         scope = self._scopes.get(name)
         if scope is None:
             scope = self._scopes[name] = Scope(name, terms)
-            self._budget(scope)
+            if self._era != _NO_ERA:
+                scope.begin_era(self._era)
+                self.windows = tuple(sorted({*self.windows, *scope.windows}))
         return scope
 
     def ask(self, wish: Wish, scopes: tuple[Scope, ...], answered: Callable[[Answer], None]) -> Ask:
@@ -138,8 +152,7 @@ class Desk:
 
     def look(self, scopes: Iterable[Scope], seen: Callable[[], None]) -> None:
         """Have the store asked how these scopes stand."""
-        for scope in scopes:
-            self._changed[scope.name] = scope
+        self._changed |= dict.fromkeys(scopes)
         self.looks.append(seen)
 
     def give_up(self, ask: Ask, now_ms: int) -> None:
@@ -164,27 +177,29 @@ class Desk:
     def _end(
         self, granted: Granted, now_ms: int, *, requests: int, tokens: int, pusd: int, seq: int | None
     ) -> None:
-        """requests, tokens: to be given back; tokens below 0: it took more."""
+        """requests, tokens: to be given back, as far as they are owed still; tokens below 0: it took more."""
         assert not granted.ended
         granted.ended = True
         self._open -= 1
-        if seq is None:
+        if seq is None or seq <= self._folded_seq:
             pusd = 0
-        more = pusd - granted.hold_pusd
-        holds = False
-        for place in granted.places:
-            scope = place.scope
+        more, holds, judged, changed = pusd - granted.hold_pusd, False, granted.judged, self._changed
+        for scope, windows, requests_debt, tokens_debt in granted.places:
             scope.running -= 1
-            if requests:
-                scope.requests -= granted.undrained(place, requests, now_ms, of_tokens=False)
-            if tokens > 0:
-                scope.tokens -= granted.undrained(place, tokens, now_ms, of_tokens=True)
-            elif tokens and granted.judged and scope.terms.tokens_per_minute is not None:
-                scope.tokens -= tokens
-            if place.windows:
+            if judged:
+                elapsed_ms = now_ms - granted.at_ms
+                if requests and scope.requests_per_minute:
+                    back = returnable(requests, requests_debt, elapsed_ms, scope.requests_per_minute)
+                    scope.requests = (scope.requests - back) % ROUND
+                if tokens and scope.tokens_per_minute:
+                    back = tokens * UNIT
+                    if tokens > 0:
+                        back = returnable(tokens, tokens_debt, elapsed_ms, scope.tokens_per_minute)
+                    scope.tokens = (scope.tokens - back) % ROUND
+            if windows:
                 holds = True
-                scope.hold(place.windows, more)
-            self._changed[scope.name] = scope
+                scope.hold(windows, more)
+            changed[scope] = None
         granted.hold_pusd = pusd
         if holds and pusd:
             assert seq is not None
@@ -192,6 +207,7 @@ class Desk:
 
     def folded(self, seq: int) -> bool:
         """Records up to `seq` are in the ledger: their costs are spent, and held no longer. False: no news."""
+        self._folded_seq = seq
         if not self._ended or self._ended[0][0] > seq:
             return False
         left = []
@@ -200,11 +216,12 @@ class Desk:
                 left.append(one)
                 continue
             granted = one[1]
-            for place in granted.places:
-                if place.windows:
-                    place.scope.hold(place.windows, -granted.hold_pusd)
-                    self._changed[place.scope.name] = place.scope
+            for scope, windows, _, _ in granted.places:
+                if windows:
+                    scope.hold(windows, -granted.hold_pusd)
+                    self._changed[scope] = None
         self._ended = left
+        self._spent_news = True
         return True
 
     # Messages
@@ -219,24 +236,26 @@ class Desk:
         asks = [ask for ask in self._waiting if not ask.given_up] if self._waiting else []
         scopes = self._changed
         if self._base == 0:
-            scopes = {
-                name: scope
-                for name, scope in self._scopes.items()
+            scopes |= {
+                scope: None
+                for scope in self._scopes.values()
                 if scope.running or scope.held or scope.requests or scope.tokens
-            } | scopes
+            }
         for ask in asks:
             for scope in ask.scopes:
-                scopes[scope.name] = scope
-        said = [*scopes.values()]
+                scopes[scope] = None
+        said = [*scopes]
         for place, scope in enumerate(said):
             scope.place = place
+        looks = self._spent_news or beat or bool(self.looks)
+        self.has_budgets = bool(self.windows and (asks or looks))
         self._number += 1
         message = Message(
             self._number,
             self._base,
-            Kind.USUAL,
-            [_said(scope) for scope in said],
-            [AskSaid([scope.place for scope in ask.scopes], ask.tokens, str(ask.hold_pusd)) for ask in asks],
+            2 if looks else 0,  # of Kind
+            [scope.said(with_budgets=self.has_budgets) for scope in said],
+            [said_ask(ask.tokens, ask.hold_pusd, [scope.place for scope in ask.scopes]) for ask in asks],
         )
         self.under_way, self._said, self._asked, self._looked = message, said, asks, self.looks
         self._changed, self._waiting, self.looks = {}, [], []
@@ -251,73 +270,83 @@ class Desk:
         """Nobody will answer what is under way: it is asked again, with all sums."""
         self._base = 0
         if self.under_way is not None:
-            for scope in self._said:
-                self._changed[scope.name] = scope
+            self._changed |= dict.fromkeys(self._said)
             self._waiting = [ask for ask in self._asked if not ask.given_up] + self._waiting
             self.looks = self._looked + self.looks
             self.under_way, self._said, self._asked, self._looked = None, [], [], []
 
-    def taken(self, reply: Reply, now_ms: int, wall_ns: int) -> Outcome:
-        """Take in the answer to the message under way."""
+    def taken(self, reply: Reply, now_ms: int, wall_ns: int, outcome: Outcome) -> None:
+        """Take in the answer to the message under way; what comes of it goes into `outcome`."""
         message = self.under_way
         assert message is not None
-        outcome = Outcome([], [], [], [])
-        if reply.status not in (Status.TAKEN, Status.UNREADY):
+        if reply.status > Status.UNREADY:
             self._number = max(self._number, reply.number)
             self.lost()
-            return outcome
+            return
         self._base = message.number
-        for scope, stands, said in zip(self._said, reply.scopes, message.scopes, strict=True):
-            scope.requests_debt, scope.tokens_debt = stands.requests_debt, stands.tokens_debt
-            scope.running_everywhere, scope.heard_ms = stands.running, now_ms
-            for budget, text in zip(said.budgets, stands.spent, strict=True):
-                if scope.spent_texts.get(budget.window) != text:
-                    scope.spent_texts[budget.window] = text
-                    outcome.passed.extend(self._passed(scope, budget.window, int(text)))
+        stands, at = reply.stands, 0
+        for scope in self._said:
+            scope.running_everywhere, scope.requests_debt, scope.tokens_debt = stands[at : at + 3]
+            at += 3
+        if reply.spent:
+            self._hear_spent(message, reply.spent, outcome)
+        if message.kind:
+            self._spent_news = False
         asked, looked = self._asked, self._looked
         self.under_way, self._asked, self._looked = None, [], []
         if reply.status == Status.UNREADY:
-            outcome.unjudged.extend(asked)
+            outcome.unjudged += asked
         else:
             for ask, verdict in zip(asked, reply.verdicts, strict=True):
-                self._judged(ask, verdict, message, outcome, now_ms, wall_ns)
+                if not isinstance(verdict, Verdict) and not ask.given_up:
+                    for scope in ask.scopes:
+                        if scope.requests_per_minute:
+                            scope.requests = (scope.requests + UNIT) % ROUND
+                        if scope.tokens_per_minute:
+                            scope.tokens = (scope.tokens + ask.tokens * UNIT) % ROUND
+                    outcome.answers.append((ask, self._granted(ask, now_ms, judged=True)))
+                else:
+                    self._not_granted(ask, verdict, message, outcome, wall_ns)
         for seen in looked:
             seen()
-        return outcome
 
-    def _judged(
-        self, ask: Ask, verdict: Verdict, message: Message, outcome: Outcome, now_ms: int, wall_ns: int
+    def _hear_spent(self, message: Message, spent: list[str], outcome: Outcome) -> None:
+        at = 0
+        for scope, said in zip(self._said, message.scopes, strict=True):
+            count = len(said.budgets) // 4
+            texts = spent[at : at + count]
+            at += count
+            if texts != scope.spent and said.budgets is scope.budgets:
+                scope.spent = texts
+                for window, text in zip(budget_windows(said.budgets), texts, strict=True):
+                    outcome.passed.extend(self._passed(scope, window, int(text)))
+
+    def _not_granted(
+        self, ask: Ask, verdict: int | Verdict, message: Message, outcome: Outcome, wall_ns: int
     ) -> None:
-        if verdict.limit == Limit.GRANTED:
-            if ask.given_up:
-                for scope in ask.scopes:  # the store counts it until it is told otherwise
-                    self._changed[scope.name] = scope
-                return
-            for scope in ask.scopes:
-                said = message.scopes[scope.place]
-                if said.requests_per_minute:
-                    scope.requests += 1
-                if said.tokens_per_minute:
-                    scope.tokens += ask.tokens
-            outcome.answers.append((ask, self._granted(ask, now_ms, judged=True)))
-            return
-        if ask.given_up:
-            return
-        ask.tries += 1
-        if verdict.limit in (Limit.CONCURRENCY, Limit.BUDGET) and ask.tries < TRIES_MAX:
-            outcome.again.append(ask)
-        else:
-            outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns)))
+        if not isinstance(verdict, Verdict):
+            self._changed |= dict.fromkeys(ask.scopes)  # the store counts it until it is told otherwise
+        elif not ask.given_up:
+            ask.tries += 1
+            soon = verdict.limit in (Limit.CONCURRENCY, Limit.BUDGET) or 0 < verdict.wait_ms <= AGAIN_MS
+            if soon and ask.tries < TRIES_MAX:
+                outcome.again.append(ask)
+            else:
+                outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns)))
 
     def _granted(self, ask: Ask, now_ms: int, *, judged: bool) -> Granted:
-        places = []
+        places, hold_pusd = [], ask.hold_pusd
         for scope in ask.scopes:
             scope.running += 1
-            if scope.windows:
-                scope.hold(scope.windows, ask.hold_pusd)
-            places.append(Place(scope, scope.windows, scope.requests_debt, scope.tokens_debt))
+            windows = scope.windows
+            if windows:
+                scope.hold(windows, hold_pusd)
+            place = (scope, windows, scope.requests_debt, scope.tokens_debt)
+            places.append(
+                tuple.__new__(Place, place)
+            )  # a named tuple's own `__new__` costs five times as much
         self._open += 1
-        granted = Granted(self.tenant, tuple(places), ask.tokens, ask.hold_pusd, now_ms, judged)
+        granted = Granted(self.tenant, places, ask.tokens, hold_pusd, now_ms, judged)
         ask.answer = granted
         return granted
 
@@ -334,11 +363,9 @@ class Desk:
             case Limit.CONCURRENCY:
                 limit = f"concurrency of {scope_words(said.scope)}: {said.concurrency}"
             case _:
-                budget = said.budgets[verdict.budget]
-                limit = (
-                    f"budget of {scope_words(said.scope)}: {_usd(int(budget.pusd))} USD in {budget.window}"
-                )
-                wait_ms = max(0, -(-(end_ns(budget.window) - wall_ns) // NS_PER_MS))
+                window, pusd, _ = [*budgets_of(said)][verdict.budget]
+                limit = f"budget of {scope_words(said.scope)}: {_usd(pusd)} USD in {window}"
+                wait_ms = max(0, -(-(end_ns(str(window)) - wall_ns) // NS_PER_MS))
         return refusal(ask, limit, wait_ms, of_budget=verdict.limit == Limit.BUDGET)
 
     # While the store cannot say
@@ -352,8 +379,7 @@ class Desk:
     def grant_unjudged(self, ask: Ask, now_ms: int) -> Granted:
         """Admit a call without the store, which will be told of it when it is back."""
         granted = self._granted(ask, now_ms, judged=False)
-        for place in granted.places:
-            self._changed[place.scope.name] = place.scope
+        self._changed |= dict.fromkeys(ask.scopes)
         return granted
 
     def seen(self) -> list[Callable[[], None]]:
@@ -364,11 +390,12 @@ class Desk:
     def begin(self) -> None:
         """Go on as another worker: what is under way is its own, what has ended stays the former one's."""
         self.lost()
-        self._number = 0
+        self.heads.clear()
+        self._number = self._folded_seq = 0
         for _, granted in self._ended:
-            for place in granted.places:
-                if place.windows:
-                    place.scope.hold(place.windows, -granted.hold_pusd)
+            for scope, windows, _, _ in granted.places:
+                if windows:
+                    scope.hold(windows, -granted.hold_pusd)
         self._ended = []
 
     # Budgets
@@ -376,48 +403,18 @@ class Desk:
     def _begin_era(self, era: Era) -> None:
         self._era = era
         for scope in self._scopes.values():
-            self._budget(scope)
+            scope.begin_era(era)
         self.windows = tuple(sorted({window for scope in self._scopes.values() for window in scope.windows}))
-        current = {window for scope in self._scopes.values() for window in scope.windows}
-        self._told = {one for one in self._told if one[1] in current}
+        self._told = {one for one in self._told if one[1] in self.windows}
 
-    def _budget(self, scope: Scope) -> None:
-        """The windows of a scope's budgets in this era."""
-        if self._era == _NO_ERA:
-            return
-        scope.budgets = [
-            BudgetSaid(window, str(budget.pusd), int(budget.hard))
-            for budget in scope.terms.budgets
-            for window in self._era.windows(budget.per)
-        ]
-        scope.windows = tuple(sorted({budget.window for budget in scope.budgets}))
-        scope.spent_texts = {w: t for w, t in scope.spent_texts.items() if w in scope.windows}
-        if not set(scope.windows) <= set(self.windows):
-            self.windows = tuple(sorted({*self.windows, *scope.windows}))
-
-    def _passed(self, scope: Scope, window: str, spent: int) -> Iterable[Passed]:
+    def _passed(self, scope: Scope, window: int, spent: int) -> Iterable[Passed]:
         for budget in scope.terms.budgets:
             if window in self._era.windows(budget.per):
                 for percent in budget.thresholds:
                     key = (scope.name, window, budget, percent)
                     if spent * 100 >= budget.pusd * percent and key not in self._told:
                         self._told.add(key)
-                        yield Passed(self.tenant, scope.name, window, budget, percent, spent)
-
-
-def _said(scope: Scope) -> ScopeSaid:
-    terms = scope.terms
-    return ScopeSaid(
-        scope.name,
-        scope.running,
-        scope.requests,
-        scope.tokens,
-        [(window, str(pusd)) for window, pusd in scope.held.items()] if scope.held else [],
-        terms.requests_per_minute or 0,
-        terms.tokens_per_minute or 0,
-        terms.concurrency or 0,
-        scope.budgets,
-    )
+                        yield Passed(self.tenant, scope.name, str(window), budget, percent, spent)
 
 
 def refusal(ask: Ask, limit: str, wait_ms: int | None, *, of_budget: bool = False) -> Refused:
@@ -426,8 +423,8 @@ def refusal(ask: Ask, limit: str, wait_ms: int | None, *, of_budget: bool = Fals
         code="insufficient_quota" if of_budget else "rate_limit_exceeded",
         limit=limit,
         retry_after_ms=wait_ms,
-        requests=tightest([(scope.terms.requests_per_minute, scope.requests_debt) for scope in ask.scopes]),
-        rate_of_tokens=tightest([(scope.terms.tokens_per_minute, scope.tokens_debt) for scope in ask.scopes]),
+        requests=tightest([(scope.requests_per_minute, scope.requests_debt) for scope in ask.scopes]),
+        rate_of_tokens=tightest([(scope.tokens_per_minute, scope.tokens_debt) for scope in ask.scopes]),
     )
 
 

@@ -24,21 +24,19 @@ import msgspec
 from metering.limits import messages
 from metering.limits.asks import Answer, Ask, Granted, Principal, Refused, Scope, Wish
 from metering.limits.connection import LOST, Link, command
-from metering.limits.desk import Desk, Outcome, Passed, refusal
+from metering.limits.desk import AGAIN_MS, Desk, Outcome, Passed, refusal
 from metering.limits.links import Links
-from metering.limits.messages import Message, Status
+from metering.limits.messages import Kind, Message, Status
 from metering.limits.share import Share
 from metering.limits.terms import Era, TenantTerms, era
 from metering.logs import log
 from metering.units import NS_PER_MS
 
-AGAIN_S = 0.02
-"""After this a refusal by concurrency or budget is asked once more: longer than an end waits to be told."""
 LATER_S = 0.01
-"""How long ends and folds wait for a message to travel with."""
+"""How long ends and folds wait for a message to travel with; shorter than a refused call waits to be asked again."""
 SWEEP_S = 0.05
-BEAT_S = 1.0
-WORKERS_S = 5.0
+BEAT_MS = 1_000
+COUNT_MS = 5_000
 GRACE_MS = 250
 """For how long calls wait for a connection that was lost; then the policy decides."""
 OPEN_S_MAX = 1.0
@@ -80,15 +78,17 @@ class Limiter:
         self._writer = ""
         self._desks: dict[str, Desk] = {}
         self._shares: dict[str, Share] = {}
-        self._heads: dict[str, tuple[tuple[str, ...], bytes]] = {}
         self._due: dict[Desk, None] = {}  # to be heard at the end of this turn
         self._lazy: dict[Desk, None] = {}  # … some ms later
-        self._answers: list[tuple[Ask, Answer]] = []
+        self._outcome = Outcome()
+        self._answers = self._outcome.answers
         self._scheduled = False
         self._later: asyncio.TimerHandle | None = None
         self._down_ms: dict[Link, int] = {}  # since when
         self._unready: set[str] = set()
         self._task: asyncio.Task[None] | None = None
+        self._began_ms = 0
+        self._beat_ms = self._count_ms = 0  # when the next ones are due
         self.workers = 1
 
     # Its life
@@ -106,13 +106,13 @@ class Limiter:
     def begin(self, writer: str) -> None:
         """From now on this worker's lines go to this writer's journal."""
         self._writer = writer
-        self._heads.clear()
         for desk in self._desks.values():
             desk.begin()
         if self._desks and self._task is None:
             self._start()
 
     def _start(self) -> None:
+        self._began_ms = self._clock_ms()
         self._links.start()
         self._task = asyncio.create_task(self._run(), name="limiter")
 
@@ -148,9 +148,7 @@ class Limiter:
     @property
     def is_away(self) -> bool:
         """Can some limits not be checked now?"""
-        return bool(self._desks) and (
-            bool(self._unready) or not self._links.all or any(not link.up for link in self._links.all)
-        )
+        return bool(self._desks) and (bool(self._unready) or not self._links.are_up)
 
     def warnings(self) -> list[str]:
         """What an operator should see to; the same words each time, with no address."""
@@ -270,17 +268,18 @@ class Limiter:
     def _eval(self, desk: Desk, said: bytes, script: str | None = None) -> bytes:
         if script is not None:
             return command("EVAL", script, *self._keys_and_writer(desk), said)
-        windows, head = self._heads.get(desk.tenant, (None, b""))
-        if windows != desk.windows:
+        windows, head = desk.heads.get(desk.has_budgets, (None, b""))
+        if windows is not desk.windows:
             head = command("EVALSHA", self._sha, *self._keys_and_writer(desk), b"")
             head = head[: -len(b"$0\r\n\r\n")]
-            self._heads[desk.tenant] = desk.windows, head
+            desk.heads[desk.has_budgets] = desk.windows, head
         return b"%b$%d\r\n%b\r\n" % (head, len(said), said)
 
     def _keys_and_writer(self, desk: Desk) -> list[str]:
         tag = f"wb:1:{{{desk.tenant}}}"
         keys = [f"{tag}:meta", f"{tag}:l", f"{tag}:lw", f"{tag}:l:{self._writer}"]
-        keys += [f"{tag}:b:{window}" for window in desk.windows]
+        if desk.has_budgets:
+            keys += [f"{tag}:b:{window}" for window in desk.windows]
         return [str(len(keys)), *keys, self._writer]
 
     def _replied(self, desk: Desk, message: Message, said: bytes, reply: Any) -> None:
@@ -301,10 +300,13 @@ class Limiter:
         if answer.status == Status.FORM:
             self._broken(desk, "its keys hold what is none of ours")
             return
-        self._take(desk, desk.taken(answer, self._clock_ms(), self._wall_ns()))
+        outcome = self._outcome
+        desk.taken(answer, self._clock_ms(), self._wall_ns(), outcome)
+        if outcome.again or outcome.unjudged or outcome.passed:
+            self._see_to(desk, outcome)
         if answer.status == Status.UNREADY:
             self._unready.add(desk.tenant)
-        elif answer.status == Status.TAKEN:
+        elif answer.status == Status.TAKEN and (message.asks or message.kind == Kind.LOOK):
             self._unready.discard(desk.tenant)
             if desk.tenant in self._shares:
                 self._shares[desk.tenant].end()
@@ -313,14 +315,17 @@ class Limiter:
         elif desk.wants:
             self._say_later(desk)
 
-    def _take(self, desk: Desk, outcome: Outcome) -> None:
-        self._answers += outcome.answers
+    def _see_to(self, desk: Desk, outcome: Outcome) -> None:
+        """What came of a message besides admissions."""
         if outcome.again:
-            self._loop.call_later(AGAIN_S, self._ask_again, desk, outcome.again)
+            self._loop.call_later(AGAIN_MS / 1_000, self._ask_again, desk, [*outcome.again])
+            outcome.again.clear()
         if outcome.unjudged:
             self._decide(desk, outcome.unjudged)
+            outcome.unjudged.clear()
         for passed in outcome.passed:
             self._claim(desk, passed)
+        outcome.passed.clear()
 
     def _ask_again(self, desk: Desk, asks: Iterable[Ask]) -> None:
         desk.again(asks)
@@ -351,7 +356,8 @@ class Limiter:
 
     def _hand_out(self) -> None:
         while self._answers:
-            answers, self._answers = self._answers, []
+            answers = [*self._answers]
+            self._answers.clear()
             for ask, answer in answers:
                 if ask.given_up:
                     continue
@@ -365,7 +371,7 @@ class Limiter:
 
     def _stranded(self, desk: Desk, link: Link | None) -> None:
         """Calls wait a moment for the connection to come back; then the policy decides."""
-        since_ms = self._down_ms.get(link, 0) if link is not None else 0
+        since_ms = self._began_ms if link is None else self._down_ms.get(link, self._began_ms)
         if desk.waits and self._clock_ms() - since_ms > GRACE_MS:
             self._decide(desk, desk.unjudged())
         for seen in desk.seen():
@@ -405,23 +411,27 @@ class Limiter:
     # Again and again
 
     async def _run(self) -> None:
-        beat_s = workers_s = 0.0
-        loop = self._loop
         while True:
             await asyncio.sleep(SWEEP_S)
-            now_ms = self._clock_ms()
-            for link in self._links.all:
-                link.sweep(now_ms)
-                if not link.up:
-                    self._down_ms.setdefault(link, now_ms)
-            self._due |= {desk: None for desk in self._desks.values() if desk.waits}
-            if loop.time() >= beat_s:
-                beat_s = loop.time() + BEAT_S
-                self._beat()
-            if loop.time() >= workers_s:
-                workers_s = loop.time() + WORKERS_S
-                self._count_workers()
-            self._turn()
+            try:
+                self._round()
+            except Exception as error:  # noqa: BLE001  our own mistake in one round must not be the last round
+                log(logger, logging.ERROR, "fault in a round", error=repr(error))
+
+    def _round(self) -> None:
+        now_ms = self._clock_ms()
+        for link in self._links.all:
+            link.sweep(now_ms)
+            if not link.up:
+                self._down_ms.setdefault(link, now_ms)
+        self._due |= {desk: None for desk in self._desks.values() if desk.waits}
+        if now_ms >= self._beat_ms:
+            self._beat_ms = now_ms + BEAT_MS
+            self._beat()
+        if now_ms >= self._count_ms:
+            self._count_ms = now_ms + COUNT_MS
+            self._count_workers()
+        self._turn()
 
     def _beat(self) -> None:
         now = era(self._wall_ns())

@@ -32,6 +32,7 @@ class Links:
         self._on_up = on_up
         self._on_down = on_down
         self._after_replies = after_replies
+        self._only: Link | None = None  # where there is no Cluster
         self._links: dict[Place, Link] = {}
         self._slots: list[tuple[int, int, Place]] = []
         self._of_tags: dict[str, Link | None] = {}
@@ -43,13 +44,19 @@ class Links:
         """All there are now."""
         return list(self._links.values())
 
+    @property
+    def are_up(self) -> bool:
+        """Can all keys be asked for?"""
+        known = self._only is not None or bool(self._slots)
+        return known and all(link.up for link in self._links.values())
+
     def start(self) -> None:
         """Begin to connect."""
         if self._seeds:
             self._lost.set()
             self._finder = asyncio.create_task(self._find(), name="limits-shards")
         else:
-            self._open(("", 0), self._server)
+            self._only = self._open(("", 0), self._server)
 
     async def close(self) -> None:
         """Let go of all. Idempotent."""
@@ -62,8 +69,8 @@ class Links:
 
     def of(self, tag: str) -> Link | None:
         """Where keys with this hash tag are; None: nobody knows now. It need not be up."""
-        if not self._seeds:
-            return self._links.get(("", 0))
+        if self._only is not None:
+            return self._only
         if tag not in self._of_tags:
             slot = slot_of(tag)
             places = [place for first, last, place in self._slots if first <= slot <= last]
@@ -94,7 +101,7 @@ class Links:
                 link = self._links.get(place) or self._open(place, self._at(place))
                 found = await self._ask(link)
                 if found:
-                    self._take(found)
+                    await self._take(found)
                     break
             else:
                 self._lost.set()
@@ -112,12 +119,15 @@ class Links:
             return []
         return masters(answer)
 
-    def _take(self, found: list[tuple[int, int, str, int]]) -> None:
+    async def _take(self, found: list[tuple[int, int, str, int]]) -> None:
         self._slots = [(first, last, (host, port)) for first, last, host, port in found]
         for _, _, place in self._slots:
             if place not in self._links:
                 self._open(place, self._at(place))
         self._of_tags.clear()
+        masters = {place for _, _, place in self._slots}
+        for place in [place for place in self._links if place not in masters]:
+            await self._links.pop(place).close()
 
     def _at(self, place: Place) -> Server:
         return msgspec.structs.replace(self._server, host=place[0], port=place[1])

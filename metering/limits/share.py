@@ -4,11 +4,13 @@ Each limit is divided by the workers that lived when last heard of. What the wor
 and of budgets what was spent is divided as they are. The shares are judged by the rules of the store.
 """
 
+from collections import Counter
+
 import msgspec
 
-from metering.limits.asks import Ask, Granted, Refused
-from metering.limits.desk import Desk
-from metering.limits.messages import Kind, Message, ScopeSaid
+from metering.limits.asks import Ask, Granted, Refused, budget_windows
+from metering.limits.desk import Desk, Outcome
+from metering.limits.messages import Kind, Message, ScopeSaid, said_held
 from metering.limits.rules import Sums
 from metering.limits.terms import BudgetTerms, TenantTerms, Terms, era
 
@@ -36,7 +38,7 @@ class Share:
         self._sums.spent = {
             (window, scope.name): -(-int(text) // self._workers)
             for scope in self._whole.all_scopes
-            for window, text in scope.spent_texts.items()
+            for window, text in zip(budget_windows(scope.budgets), scope.spent, strict=False)
         }
         self._number += 1
         self._sums.take(_EARLIER, Message(self._number, 0, Kind.USUAL, self._earlier(), []), now_ms)
@@ -45,7 +47,8 @@ class Share:
         asked.tries = 1  # nobody else's end is on its way
         message = self._desk.message(era(wall_ns))
         assert message is not None
-        outcome = self._desk.taken(self._sums.take(_HERE, message, now_ms), now_ms, wall_ns)
+        outcome = Outcome()
+        self._desk.taken(self._sums.take(_HERE, message, now_ms), now_ms, wall_ns, outcome)
         ((_, answer),) = outcome.answers
         if isinstance(answer, Refused):
             return answer
@@ -71,11 +74,13 @@ class Share:
         for scope in self._whole.all_scopes:
             our = ours.get(scope.name)
             running = scope.running - (our.running if our else 0)
-            held = {
-                window: pusd - (our.held.get(window, 0) if our else 0) for window, pusd in scope.held.items()
-            }
-            pairs = [(window, str(pusd)) for window, pusd in held.items() if pusd > 0]
-            said.append(ScopeSaid(scope.name, max(0, running), 0, 0, pairs, 0, 0, 0, []))
+            held: Counter[int] = Counter()
+            for window, pusd in scope.held_pairs():
+                held[window] += pusd
+            for window, pusd in our.held_pairs() if our else ():
+                held[window] -= pusd
+            pairs = said_held((window, pusd) for window, pusd in held.items() if pusd > 0)
+            said.append(ScopeSaid(scope.name, max(0, running), 0, 0, 0, 0, 0, pairs, []))
         return said
 
 

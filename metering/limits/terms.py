@@ -93,9 +93,9 @@ class Era(NamedTuple):
     first_hour: int
     last_hour: int
 
-    def windows(self, per: Per) -> tuple[str, ...]:
-        """The windows of calls that are asked for in it: one, or two where one is about to end."""
-        return tuple(sorted({window(per, hour) for hour in (self.first_hour, self.last_hour)}))
+    def windows(self, per: Per) -> tuple[int, ...]:
+        """The windows of calls that are asked for in it, as numbers: one, or two where one is about to end."""
+        return tuple(sorted({int(window(per, hour)) for hour in (self.first_hour, self.last_hour)}))
 
 
 def era(now_ns: int) -> Era:

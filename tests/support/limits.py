@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from metering.limits import messages
-from metering.limits.messages import AskSaid, BudgetSaid, Message, Reply, ScopeSaid
+from metering.limits.messages import Kind, Message, Reply, ScopeSaid, said_ask, said_budgets, said_held
 from metering.limits.rules import Part, Sums, Total, Worker
 from tests.support.stores import Running
 
 TENANT = "acme"
 TAG = f"wb:1:{{{TENANT}}}"
-WINDOWS = ("202611", "20261128")
-CLOCK = "local time = redis.call('TIME')"
+WINDOWS = (202611, 20261128)
+CLOCK = "local time = call('TIME')"
 LARGE = (
     0,
     1,
@@ -50,7 +50,7 @@ class Scripted:
         """Is it known what was spent?"""
         self.store.ask("HSET", f"{TAG}:meta", "epoch", "e1", "ready", "e1" if ready else "e0")
 
-    def spend(self, window: str, scope: str, pusd: int) -> None:
+    def spend(self, window: int, scope: str, pusd: int) -> None:
         """So much was spent, all told."""
         self.store.ask("HSET", f"{TAG}:b:{window}", scope, str(pusd))
 
@@ -80,31 +80,41 @@ class Scripted:
 
     def sums(self) -> tuple[dict[str, Total], dict[str, Worker]]:
         """All it holds, as the model has it."""
-        totals = {scope: _total(text) for scope, text in self._hash("l").items()}
+        totals = {scope.decode(): _total(packed) for scope, packed in self._hash("l").items()}
+        seen = {writer.decode(): int(text) for writer, text in self._hash("lw").items()}
         workers = {}
-        for writer, text in self._hash("lw").items():
-            number, seen_ms, whole = map(int, text.split())
-            parts = {scope: _part(said) for scope, said in self._hash(f"l:{writer}").items()}
-            workers[writer] = Worker(number, seen_ms, bool(whole), parts)
+        for key in self.store.ask("KEYS", f"{TAG}:l:*"):
+            writer = key.rpartition(":")[2]
+            parts = self._hash(f"l:{writer}")
+            number, whole, seen_ms = msgspec.msgpack.decode(parts.pop(b"#"))
+            assert seen.get(writer, seen_ms) == seen_ms
+            sums = {scope.decode(): _part(packed) for scope, packed in parts.items()}
+            workers[writer] = Worker(number, seen.get(writer), bool(whole), sums)
+        assert seen.keys() <= workers.keys()
         return totals, workers
 
-    def _hash(self, name: str) -> dict[str, str]:
-        flat = self.store.ask("HGETALL", f"{TAG}:{name}")
+    def _hash(self, name: str) -> dict[bytes, bytes]:
+        flat = self.store.ask("HGETALL", f"{TAG}:{name}", raw=True)
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _held(words: Sequence[str]) -> dict[str, int]:
-    return {window: int(pusd) for window, _, pusd in (word.partition("=") for word in words)}
+def _held(numbers: Sequence[int]) -> dict[int, int]:
+    held: dict[int, int] = {}
+    for at in range(0, len(numbers), 3):
+        window, high, low = numbers[at : at + 3]
+        fine = 0 <= low < 10**10  # of two forms of an amount only one is right
+        held[window] = held.get(window, 0) + high * 10**10 + low if fine else -1
+    return held
 
 
-def _total(text: str) -> Total:
-    numbers, held = text.split()[:5], text.split()[5:]
-    return Total(*map(int, numbers), held=_held(held))
+def _total(packed: bytes) -> Total:
+    numbers = msgspec.msgpack.decode(packed)
+    return Total(*numbers[:5], held=_held(numbers[5:]))
 
 
-def _part(text: str) -> Part:
-    numbers, held = text.split()[:3], text.split()[3:]
-    return Part(*map(int, numbers), held=_held(held))
+def _part(packed: bytes) -> Part:
+    numbers = msgspec.msgpack.decode(packed)
+    return Part(*numbers[:3], held=_held(numbers[3:]))
 
 
 def plain(sums: Sums) -> tuple[dict[str, Total], dict[str, Worker]]:
@@ -133,25 +143,26 @@ def random_message(
         ScopeSaid(
             scope,
             rng.randrange(4),
-            rng.randrange(100),
-            rng.randrange(100_000),
-            [(window, str(rng.choice(amounts))) for window in rng.sample(WINDOWS, rng.randrange(3))],
+            rng.choice([rng.randrange(100) * 60_000, rng.randrange(2**52)]),
+            rng.choice([rng.randrange(10**9), 2**52 - 1 - rng.randrange(10**9)]),
             rng.choice([0, 0, 3, 60, 10**10]),
             rng.choice([0, 0, 1_000, 10**10]),
             rng.choice([0, 0, 2, 8]),
-            [
-                BudgetSaid(window, str(rng.choice(amounts)), rng.randrange(2))
+            said_held((window, rng.choice(amounts)) for window in rng.choices(WINDOWS, k=rng.randrange(4))),
+            said_budgets(
+                (window, rng.choice(amounts), rng.random() < 0.7)
                 for window in rng.choices(WINDOWS, k=rng.randrange(3))
-            ],
+            ),
         )
         for scope in rng.sample(scopes, rng.randrange(len(scopes) + 1))
     ]
     asks = [
-        AskSaid(
-            rng.sample(range(len(said)), rng.randrange(1, len(said) + 1)),
+        said_ask(
             rng.choice([0, 1, 900, 2_000]),
-            str(rng.choice([0, 1, rng.choice(amounts)])),
+            rng.choice([0, 1, rng.choice(amounts)]),
+            rng.sample(range(len(said)), rng.randrange(1, len(said) + 1)),
         )
         for _ in range(rng.randrange(4) if said else 0)
     ]
-    return Message(number, base, int(rng.random() < 0.03), said, asks)
+    kind = rng.choices([Kind.USUAL, Kind.LEAVE, Kind.LOOK], [90, 3, 7])[0]
+    return Message(number, base, kind, said, asks)
