@@ -118,8 +118,8 @@ def _limits_of(scope: Scope, now_ns: int) -> Json:
         concurrency = {"limit": limits.concurrency, "remaining": left}
     return {
         "of": scope_words(scope.name),
-        "requests_per_minute": _rate(tightest([(limits.requests_per_minute, scope.requests_debt)])),
-        "tokens_per_minute": _rate(tightest([(limits.tokens_per_minute, scope.tokens_debt)])),
+        "requests_per_minute": _rate(tightest([(scope.requests_per_minute, scope.requests_debt)])),
+        "tokens_per_minute": _rate(tightest([(scope.tokens_per_minute, scope.tokens_debt)])),
         "concurrency": concurrency,
         "budgets": [_budget(scope, budget, now_ns) for budget in limits.budgets],
     }
@@ -131,7 +131,7 @@ def _rate(rate: Rate | None) -> Json | None:
 
 def _budget(scope: Scope, budget: BudgetTerms, now_ns: int) -> Json:
     window = terms.window(budget.per, now_ns // NS_PER_HOUR)
-    spent = int(scope.spent_texts.get(window, "0"))
+    spent = scope.spent_in(window)
     return {
         "usd": usd_text(budget.pusd),
         "per": budget.per,

@@ -111,6 +111,11 @@ class Scope:
         else:
             held.pop(windows, None)
 
+    def spent_in(self, window: str) -> int:
+        """What was spent of its budgets of this window, when last heard of."""
+        windows = budget_windows(self.budgets)
+        return int(self.spent[windows.index(int(window))]) if int(window) in windows else 0
+
     def held_pairs(self) -> list[tuple[int, int]]:
         """What is held, by window."""
         return [(window, pusd) for windows, pusd in self.held.items() for window in windows]

@@ -17,7 +17,7 @@ from gateway.directory.entrance import Entrance
 from gateway.directory.sources import Sources
 from metering.ledger.store import StoreUnavailable
 from metering.limits.asks import Scope
-from metering.limits.terms import BudgetTerms, Terms
+from metering.limits.terms import BudgetTerms, Terms, era
 
 KEY = "wb-k"
 ID = key_id(hash_of(KEY))
@@ -33,7 +33,8 @@ class Limits:
     def __init__(self) -> None:
         own = Scope("t", Terms(concurrency=4, budgets=(BudgetTerms(pusd=10 * USD, per="day"),)))
         own.running_everywhere = 1
-        own.spent_texts["20261128"] = str(4 * USD)
+        own.begin_era(era(NOON_NS))
+        own.spent = [str(4 * USD)]
         key = Scope(f"k:{ID}", Terms(requests_per_minute=60, tokens_per_minute=1000))
         key.requests_debt, key.tokens_debt = 2 * 60_000, 1
         self.scopes = [own, key]
