@@ -85,6 +85,10 @@ class Directory:
         """Of all tenants, sorted."""
         return sorted({**self._file, **self._settings})
 
+    def twice(self) -> list[str]:
+        """Names of tenants that the configuration has and the directory too; the former count."""
+        return sorted(self._file.keys() & self._settings.keys())
+
     def known_keys(self, tenant: str | None = None) -> list[tuple[str, KnownKey]]:
         """Keys with their ids, sorted by these: of a tenant, or all."""
         if tenant is None:

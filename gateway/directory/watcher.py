@@ -73,6 +73,16 @@ class Watcher:
             log(logger, logging.WARNING, "directory not compared with the store", reason="no answer in time")
         self._pass_time()
 
+    def warnings(self) -> list[str]:
+        """What somebody should see to."""
+        found = [
+            f"tenant {name}: the directory has it too; the configuration counts"
+            for name in self._compiled.twice()
+        ]
+        if not self._reachable:
+            found.append("the directory cannot be compared with the store")
+        return found
+
     async def run(self) -> None:
         """For ever."""
         while True:

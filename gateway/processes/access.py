@@ -33,7 +33,8 @@ from metering.limits.terms import TenantTerms
 
 
 class Access:
-    """Of one worker. directory: who there is; entrance: who is let in; admin: the face by which that is changed."""
+    """Of one worker. directory: who there is; entrance: who is let in; admin: the face by which that is changed;
+    warnings: what somebody should see to."""
 
     def __init__(
         self, config: Config, index: int, redis_url: str, recorder: Callable[[], Recorder | Unwritable]
@@ -44,16 +45,17 @@ class Access:
         self._store = DirectoryStore(redis_url)
         self.directory = Directory(config.tenants, keys, time.time_ns())
         self.entrance = Entrance.of(config, keys, time.monotonic_ns)
-        self._watcher = Watcher(
+        self._watcher = watcher = Watcher(
             self.directory, file, self._store, keeps=index == 0, stale_max_s=config.auth.stale_max_s
         )
+        self.warnings = watcher.warnings
         models = frozenset(model.name for model in config.models)
-        changer = Changer(self.directory, self._watcher, file, recorder, models, redis_url)
+        changer = Changer(self.directory, watcher, file, recorder, models, redis_url)
         self.admin = AdminApi(
             entrance=self.entrance,
             recorder=recorder,
             compiled=self.directory,
-            copy=self._watcher.copy,
+            copy=watcher.copy,
             changer=changer,
         )
 

@@ -210,7 +210,7 @@ async def _open(
 
     def warnings() -> Sequence[str]:
         found = list(books.held.shipper.warnings()) if books.held is not None else []
-        return found + limiter.warnings() + list(pooling.warnings())
+        return found + limiter.warnings() + list(pooling.warnings()) + access.warnings()
 
     def opened() -> None:
         services.recorder = books.recorder

@@ -54,18 +54,17 @@ def _order(entry: Entry) -> tuple[int, int, bytes]:
 
 
 class Copy:
-    """One copy of the directory, in memory."""
+    """One copy of the directory, in memory: as texts, of which a thousand take a megabyte."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}  # by field
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, str] = {}  # by field
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._texts)
 
     def get(self, kind: Kind, name: str) -> Entry | None:
         """The entry of this tenant or key; None: there is none."""
-        return self._entries.get(f"{kind}:{name}")
+        return self._entry(f"{kind}:{name}")
 
     def text(self, field: str) -> str:
         """An entry as `encode` gives it; "": there is none."""
@@ -78,18 +77,23 @@ class Copy:
 
     def entries(self, kind: Kind) -> list[Entry]:
         """All of a kind, by name."""
-        return sorted((one for one in self._entries.values() if one.kind == kind), key=lambda one: one.name)
+        found = (decode(text) for text in self._texts.values())
+        return sorted((one for one in found if one and one.kind == kind), key=lambda one: one.name)
 
     def take(self, entries: Iterable[Entry]) -> list[Entry]:
         """Join these with what is here. returns: the entries that are another now, as they are."""
         changed: dict[str, Entry] = {}
         for entry in entries:
-            before = self._entries.get(entry.field)
+            before = self._entry(entry.field)
             after = entry if before is None else join(before, entry)
             if after != before:
-                self._entries[entry.field] = changed[entry.field] = after
+                changed[entry.field] = after
                 self._texts[entry.field] = encode(after)
         return list(changed.values())
+
+    def _entry(self, field: str) -> Entry | None:
+        text = self._texts.get(field)
+        return None if text is None else decode(text)
 
     def unread(self, texts: Iterable[str]) -> Iterator[Entry]:
         """Entries among these texts that do not stand here just so; what is no entry is passed over."""

@@ -4,9 +4,9 @@
     python -m tests.bench.directory --pairs 4 --calls 500
 
 Two gateways, one of each kind, before one backend; they are measured in turns, first the one, then the other. Printed
-are the CPU time of a call in each (all processes of the gateway, the store's too), what the sign test says of the
-pairs, how long each took to start, and its worker's memory. The exit status is 1 if the large one is dearer, and not
-by chance.
+are the CPU time of a call in each one's worker, what the sign test says of the pairs, how long each took to start, its
+worker's memory, and what all processes of each take at rest. The exit status is 1 if the large one's calls are dearer,
+and not by chance.
 """
 
 import argparse
@@ -40,6 +40,8 @@ CONNECTIONS = 16
 THREADS = 4
 SETTLE_S = 1.5
 """Behind the calls, before CPU time is read: folds and syncs count."""
+REST_S = 35.0
+"""A round of the ledger's upkeep, and more."""
 ALPHA = 0.05
 
 
@@ -90,19 +92,27 @@ def calls(front: Gateway, keys: Sequence[str], count: int) -> None:
 
 def cpu_us(subject: Subject, count: int) -> float:
     """CPU time of a call, in microseconds."""
-    before = total_ns(subject.front)
+    pid = worker(subject.front)
+    before = proc.cpu_ns(pid)
     calls(subject.front, subject.keys, count)
     time.sleep(SETTLE_S)
-    return (total_ns(subject.front) - before) / count / 1_000
+    return (proc.cpu_ns(pid) - before) / count / 1_000
+
+
+def rest_per_cent(front: Gateway) -> float:
+    """What all of it takes of a core while nobody calls."""
+    before, began_s = total_ns(front), time.monotonic()
+    time.sleep(REST_S)
+    return (total_ns(front) - before) / (time.monotonic() - began_s) / 1e7
 
 
 def total_ns(front: Gateway) -> int:
     return sum(map(proc.cpu_ns, proc.tree(front.process.pid)))
 
 
-def worker_mib(front: Gateway) -> float:
-    (worker,) = [pid for pid in proc.tree(front.process.pid) if ours.role(proc.command_line(pid)) == "worker"]
-    return proc.rss_kib(worker) / 1024
+def worker(front: Gateway) -> int:
+    (pid,) = [pid for pid in proc.tree(front.process.pid) if ours.role(proc.command_line(pid)) == "worker"]
+    return pid
 
 
 def sign_test(pairs: Sequence[tuple[float, float]]) -> float:
@@ -148,8 +158,10 @@ def main() -> int:
             pairs.append((found["small"], found["large"]))
             print(f"pair {number + 1}: small {pairs[-1][0]:.1f} µs, large {pairs[-1][1]:.1f} µs")
         for one in (small, large):
-            memory = worker_mib(one.front)
-            print(f"{one.name}: started in {one.started_s:.2f} s, its worker has {memory:.1f} MiB")
+            memory, rest = proc.rss_kib(worker(one.front)) / 1024, rest_per_cent(one.front)
+            print(
+                f"{one.name}: started in {one.started_s:.2f} s, its worker has {memory:.1f} MiB; at rest {rest:.1f} %"
+            )
     medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
     chance = sign_test(pairs)
     print(f"median: small {medians[0]:.1f} µs, large {medians[1]:.1f} µs; sign test p={chance:.3f}")

@@ -71,6 +71,7 @@ def test_of_one_name_the_files_counts() -> None:
     acme = found.tenant("acme")
     assert acme is not None
     assert acme.projects == ("web",)
+    assert found.twice() == ["acme"]
 
 
 def test_a_key_waits_for_its_tenant() -> None:
