@@ -86,15 +86,9 @@ class Admissions:
         tenant, model = principal.tenant, served.id
         if not self.limiter.applies(principal, model):
             return None
-        demand = Demand(
-            body_bytes=len(body),
-            max_tokens=ask.max_tokens,
-            choices=ask.n or 1,
-            generates=bool(operation.lengths),
-            is_form=operation.form,
-        )
-        tariffs = [one.target.tariffs.at(wall_ns) for one in plan.able]
+        demand = Demand(len(body), ask.max_tokens, ask.n or 1, bool(operation.lengths), operation.form)
         if tenant in self._worst:
+            tariffs = [one.target.tariffs.at(wall_ns) for one in plan.able]
             lengths = [one.target.max_model_len for one in plan.able]
             above = expectation.ceiling(
                 body,
@@ -104,7 +98,8 @@ class Admissions:
             )
             estimate = self.expectations.worst(tenant, model, demand, tariffs, above)
         else:
-            estimate = self.expectations.expected(tenant, model, demand, tariffs[0])
+            first = plan.able[0].target.tariffs.at(wall_ns)
+            estimate = self.expectations.expected(tenant, model, demand, first)
         wish = Wish(
             tenant=tenant,
             project=principal.project,

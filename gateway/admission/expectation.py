@@ -47,7 +47,7 @@ _PARTS = 8
 _SCALE = 256  # means are kept in these parts of a token, so that small ones move
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class Demand(msgspec.Struct, frozen=True, gc=False):
     """What is known of a request. max_tokens: the client's bound of one choice; choices: answers that it wants.
 
     generates: its answer has tokens of its own; else only its prompt counts. is_form: of audio, which may be counted in
@@ -74,7 +74,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     slot_ns_max: int
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """tokens: of a rate; tokens_min: those that the client itself names. hold_pusd: of budgets; None: unknown.
 
     written: the bound to write; None: none.
@@ -191,7 +191,7 @@ def _estimate(
     named = 0
     if demand.generates and demand.max_tokens is not None:
         named = completion = demand.max_tokens * demand.choices
-    return Estimate(tokens=prompt + completion, tokens_min=named, hold_pusd=hold_pusd, written=written)
+    return Estimate(prompt + completion, named, hold_pusd, written)
 
 
 def _usage(prompt: int, completion: int) -> Usage:

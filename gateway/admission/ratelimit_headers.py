@@ -25,17 +25,23 @@ def lines(requests: Rate | None, tokens: Rate | None) -> bytes:
     """As they go on the wire. None: there is no such limit, and no such header."""
     told = b""
     if requests is not None:
-        told = _lines(b"requests", requests)
+        told = _lines(_REQUESTS, requests)
     if tokens is not None:
-        told += _lines(b"tokens", tokens)
+        told += _lines(_TOKENS, tokens)
     return told
 
 
-def _lines(kind: bytes, rate: Rate) -> bytes:
-    return (
-        b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n"
-        % (kind, rate.limit, kind, max(rate.remaining, 0), kind, duration(rate.reset_ms).encode())
-    )  # fmt: skip
+_REQUESTS, _TOKENS = (
+    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+    % (kind, kind, kind)
+    for kind in (b"requests", b"tokens")
+)
+
+
+def _lines(form: bytes, rate: Rate) -> bytes:
+    limit, remaining, reset_ms = rate
+    reset = b"%dms" % reset_ms if 0 < reset_ms < _MS_PER_S else duration(reset_ms).encode()
+    return form % (limit, remaining if remaining > 0 else 0, reset)
 
 
 def duration(ms: int) -> str:

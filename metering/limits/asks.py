@@ -175,14 +175,24 @@ class Granted:
     @property
     def requests(self) -> Rate | None:
         """The tightest limit of requests, just after this one was admitted; None: there is none."""
-        return tightest(
-            [(place[0].requests_per_minute, place[2]) for place in self.places if self.judged],
-        )
+        if not self.judged:
+            return None
+        found: Rate | None = None
+        for place in self.places:
+            if limit := place[0].requests_per_minute:
+                found = _tighter(found, limit, place[2])
+        return found
 
     @property
     def rate_of_tokens(self) -> Rate | None:
         """Likewise of tokens."""
-        return tightest([(place[0].tokens_per_minute, place[3]) for place in self.places if self.judged])
+        if not self.judged:
+            return None
+        found: Rate | None = None
+        for place in self.places:
+            if limit := place[0].tokens_per_minute:
+                found = _tighter(found, limit, place[3])
+        return found
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,7 +248,15 @@ def tightest(rates: list[tuple[int, int]]) -> Rate | None:
     found: Rate | None = None
     for limit, debt in rates:
         if limit:
-            remaining = max(0, limit - -(-debt // UNIT))
-            if found is None or remaining < found.remaining:
-                found = Rate(limit, remaining, -(-debt // limit))
+            found = _tighter(found, limit, debt)
     return found
+
+
+def _tighter(found: Rate | None, limit: int, debt: int) -> Rate:
+    """This rate, if it has less left than the one that was found."""
+    remaining = limit - -(-debt // UNIT)
+    if remaining < 0:
+        remaining = 0
+    if found is not None and remaining >= found.remaining:
+        return found
+    return Rate(limit, remaining, -(-debt // limit))
