@@ -43,6 +43,7 @@ def config(
         "listen": f"127.0.0.1:{port}",
         "workers": 1,
         "state_dir": str(state_dir),
+        "auth": {"failures_per_minute": 1_000_000},  # all of a soak's wrong keys come from one address
         "tenants": [
             {
                 "name": f"tenant-{number:02}",

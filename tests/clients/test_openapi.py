@@ -10,7 +10,7 @@ import pytest
 from tests.clients import environment
 from tests.clients.scene import Scene
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 
 METHODS = {"get", "post", "put", "patch", "delete", "head", "options"}
 EXAMPLES = 25

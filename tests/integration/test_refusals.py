@@ -19,6 +19,8 @@ UNKNOWN_KEY = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\nauthorization: Bearer wb-unknown\r\n"
     b"content-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 )
+UNBOUNDED = {"failures_per_minute": 1_000_000}
+"""All of these come from one address, and are to be refused for their keys."""
 
 
 def send(port: int, requests: int) -> None:
@@ -40,7 +42,7 @@ def counted(stage: Stage) -> int:
 
 
 def test_20_000_refusals_are_a_few_lines_and_all_counted(tmp_path: pathlib.Path) -> None:
-    with staged(tmp_path) as stage:
+    with staged(tmp_path, auth=UNBOUNDED) as stage:
         senders = [
             threading.Thread(target=send, args=(stage.gateway.port, REQUESTS // CONNECTIONS))
             for _ in range(CONNECTIONS)
@@ -65,7 +67,7 @@ def test_20_000_refusals_are_a_few_lines_and_all_counted(tmp_path: pathlib.Path)
 def test_the_laws_see_refusals_that_are_not_counted_or_not_folded(
     tmp_path: pathlib.Path, mutant: str
 ) -> None:
-    with staged(tmp_path, env=mutants.environment(mutant)) as stage:
+    with staged(tmp_path, env=mutants.environment(mutant), auth=UNBOUNDED) as stage:
         send(stage.gateway.port, 1_000)
         assert stage.gateway.stop() == 0
         lines = stage.gateway.lines("refused")
