@@ -99,7 +99,7 @@ class VerifyDuty:
         try:
             last = msgspec.json.decode((self._state_dir / RESULT).read_bytes(), type=Verification)
         except (FileNotFoundError, msgspec.MsgspecError):
-            return (self._state_dir / "journal").is_dir()
+            return bool(directories(self._state_dir / "journal"))
         return not 0 <= self._clock() - last.at_ns < INTERVAL_NS  # a clock that was set back must not stop it
 
     def _run(self) -> None:

@@ -92,13 +92,13 @@ def test_br_100_no_text_of_a_client_is_a_label(stage: Stage) -> None:
     asks = [("POST", CHAT, R | {"model": f"xmodel{n}"}, key) for n in range(MANY)]
     assert set(requests(stage, asks)) == {404}
     assert set(requests(stage, [("GET", f"/rand/{n}", {}, key) for n in range(MANY)])) == {404}
-    assert set(requests(stage, [("POST", CHAT, R, f"wb-wrong{n}") for n in range(MANY)])) == {401}
+    wrong = requests(stage, [("POST", CHAT, R, f"wb-wrong{n}") for n in range(MANY)])
+    assert set(wrong) == {401, 429}  # from some on they are refused unread (`auth.failures_per_minute`)
     assert set(requests(stage, [("POST", CHAT, R | {"user": f"xuser{n}"}, key) for n in range(MANY)])) == {
         200
     }
-    assert set(
-        requests(stage, [("GET", f"/audit/v1/calls/{n}", {}, f"wb-wrong{n}") for n in range(MANY)])
-    ) == {401}
+    looks = requests(stage, [("GET", f"/audit/v1/calls/{n}", {}, f"wb-wrong{n}") for n in range(MANY)])
+    assert set(looks) <= {401, 429}
     assert len(stage.metrics()) - before <= SERIES_MAX
     text = page(stage)
     assert not any(word in text for word in ("xmodel", "/rand", "wb-wrong", "xuser", key))
