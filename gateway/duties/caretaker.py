@@ -139,11 +139,6 @@ class Caretaker:
         """Go round at once."""
         self._poked.set()
 
-    def look_after(self, tenants: Collection[str]) -> None:
-        """Look after these tenants too: until they are, none of their limits is checked."""
-        self._upkeep.look_after(tenants)
-        self.poke()
-
     def gone(self, worker: str) -> None:
         """A worker is dead: free what it holds of backends' slots, and go round at once. worker: its name in pools."""
         self._gone.append(worker)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from metering.ledger import epochs
-from metering.ledger.epochs import NO_EPOCH, Writer
+from metering.ledger.epochs import NO_EPOCH, Meta, Writer
 from metering.ledger.ledger import hour_number
 from metering.ledger.store import Store
 
@@ -55,13 +55,16 @@ class Register:
             or (one.state == "closed" and one.epoch == self.epoch != NO_EPOCH and tenant not in one.behind)
         )
 
-    async def begin(self, tenants: Collection[str], *, lost: bool = False) -> str:
+    async def begin(self, tenants: Collection[str], *, lost: bool = False, new: Collection[str] = ()) -> str:
         """See to it that tenants are in the store's epoch, before anything is compared in it. returns: that epoch.
 
         A new one is begun where there is none; where a tenant is not in it, for its shard may have lost it; and
         where records were seen to be lost. What anybody said of the old one then holds no more. Only who begins
         an epoch takes tenants into it: so nobody has stated anything in it before. Floors that the store has lost
         are put back first, and so is the list of writers. NO_EPOCH: others were quicker; the next look will tell.
+
+        new: tenants of which this gateway has never heard before. They join the epoch that there is: nobody loses
+        his place in it because somebody came. A gateway that has known one, and misses it, still begins another.
         """
         epoch = await self._store.epoch()
         metas = await self._store.metas(tenants)
@@ -74,6 +77,10 @@ class Register:
         for floor, low in fallen.items():
             await self._store.set_floor(low, floor)
         await self._look()
+        joining = [name for name in new if name in metas and metas[name].epoch == NO_EPOCH != epoch]
+        if joining:
+            await self._store.begin(joining, epoch)
+            metas |= {name: Meta(epoch=epoch) for name in joining}
         stale = lost and epoch == self.epoch
         if epoch == NO_EPOCH or stale or any(meta.epoch != epoch for meta in metas.values()):
             name = self._name()

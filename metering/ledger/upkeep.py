@@ -38,10 +38,7 @@ class Upkeep:
         self.folder = Folder(store)
         self.register = Register(store, host=host)
         self._configured = frozenset(tenants)
-
-    def look_after(self, tenants: Collection[str]) -> None:
-        """Look after these tenants too, from the next round on."""
-        self._configured |= frozenset(tenants)
+        self._new: frozenset[str] = frozenset()  # not taken into an epoch yet
 
     @property
     def tenants(self) -> frozenset[str]:
@@ -49,7 +46,9 @@ class Upkeep:
         return self._configured.union(*(learnt.lasts for learnt in self.folder.learnt.values()))
 
     def know(self, tenants: Collection[str]) -> None:
-        """Look after these too, from now on."""
+        """Look after these too, from the next round on. Those that come once there was one were made just now."""
+        if self.register.epoch != NO_EPOCH:
+            self._new |= frozenset(tenants) - self.tenants
         self._configured |= frozenset(tenants)
 
     async def round(self, directories: Sequence[Directory]) -> bool:
@@ -84,7 +83,9 @@ class Upkeep:
     async def _fold(self, directories: Sequence[Directory]) -> bool:
         for _ in range(EPOCHS_MAX):
             before, tenants = self.register.epoch, self.tenants
-            epoch = await self.register.begin(tenants, lost=self.lost)
+            new = self._new
+            epoch = await self.register.begin(tenants, lost=self.lost, new=new)
+            self._new -= new
             self.lost &= epoch == NO_EPOCH
             if epoch != before:
                 self.folder.begin_epoch()
