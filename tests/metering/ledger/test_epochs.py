@@ -426,6 +426,26 @@ def test_nobody_is_ready_in_a_store_that_always_forgets() -> None:
     asyncio.run(scenario())
 
 
+def test_a_new_tenant_joins_the_epoch_that_there_is() -> None:
+    """Nobody's limits are left unchecked because somebody came; who is known and missed ends the epoch still."""
+
+    async def scenario() -> None:
+        store, g1, g2 = two_gateways()
+        for gateway in (g1, g2, g1):
+            await gateway.round()
+        epoch = store.balances.epoch
+        g1.upkeep.know(["newcomer", TENANTS[0]])
+        assert await g1.upkeep.round(g1.directories)
+        assert store.balances.epoch == epoch
+        assert store.balances.ready["newcomer"] == epoch
+        assert store.balances.epochs["newcomer"] == epoch
+        del store.balances.epochs["newcomer"]  # its shard has lost it
+        assert await g1.upkeep.round(g1.directories)
+        assert store.balances.epoch != epoch
+
+    asyncio.run(scenario())
+
+
 def hours_of(store: BalancesStore) -> set[str]:
     return {hour for _, hour, _ in store.sums()}
 
