@@ -18,7 +18,7 @@ from gateway.api.operations import Operation
 from gateway.calls.routing import Plan
 from gateway.calls.targets import ServedModel
 from gateway.configuration.config import Tenant
-from metering.limits.asks import Answer, Ask, Granted, Principal, Refused, Wish
+from metering.limits.asks import Answer, Ask, Granted, Principal, Rate, Refused, Wish
 from metering.limits.limiter import CANNOT
 from metering.record import CallRecord, Outcome
 
@@ -50,6 +50,9 @@ class Limiter(Protocol):
     def ask(self, wish: Wish, answered: Callable[[Answer], None]) -> Ask:
         """Ask for room; `answered` is called later, unless it is given up."""
 
+    def rates(self, principal: Principal, model: str) -> tuple[Rate | None, Rate | None]:
+        """How its rates of requests and of tokens stand."""
+
     def give_up(self, ask: Ask) -> None:
         """Nobody waits for the answer."""
 
@@ -71,6 +74,10 @@ class Admissions:
     def use(self, tenants: Iterable[Tenant]) -> None:
         """Tenants, or how much their calls hold, are others now."""
         self._worst = frozenset(tenant.name for tenant in tenants if tenant.hold == "worst")
+
+    def lines(self, principal: Principal, model: str) -> bytes:
+        """Headers that tell how the limits of such a call stand, which has not come to ask."""
+        return ratelimit_headers.lines(*self.limiter.rates(principal, model))
 
     def of(
         self,

@@ -30,7 +30,7 @@ from gateway.api.wire import Ask, read_ask
 from gateway.calls import plain, relay, routing
 from gateway.calls.bounds import Patience
 from gateway.calls.call import Call
-from gateway.calls.events import Headers, header_lines
+from gateway.calls.events import Headers, header_lines, header_pairs
 from gateway.calls.plain import PlainClient, read_body
 from gateway.calls.queueing import TurnedAway
 from gateway.calls.relay import Client, NewRelay, Relay, Services
@@ -279,7 +279,10 @@ class OpenAIApi:
             tenant=principal.tenant if principal else None,
         )
         self._services.refusals.refuse(refusal)
-        return _error_answer(shown, visit)
+        status, headers, body = _error_answer(shown, visit)
+        if principal is not None:
+            headers = [*headers, *header_pairs(self._admissions.lines(principal, visit.model or ""))]
+        return status, headers, body
 
     async def models(self, request: StarletteRequest) -> Response:
         """GET /v1/models: every model by its id; aliases are understood, not listed."""

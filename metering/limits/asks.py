@@ -59,12 +59,12 @@ class Scope:
 
     running, requests, tokens, budgets: as messages say them (metering/limits/messages.py); 0 is no limit. windows: of
     its budgets, in this era; held: what calls hold, by the windows that they are in. spent: of each budget, as text.
-    place: in the message under way.
+    heard_ms: when it was heard of last (monotonic). place: in the message under way.
     """
 
     __slots__ = (
-        "budgets", "concurrency", "held", "name", "place", "requests", "requests_debt", "requests_per_minute",
-        "running", "running_everywhere", "spent", "terms", "tokens", "tokens_debt", "tokens_per_minute", "windows",
+        "budgets", "concurrency", "heard_ms", "held", "name", "place", "requests", "requests_debt",
+        "requests_per_minute", "running", "running_everywhere", "spent", "terms", "tokens", "tokens_debt", "tokens_per_minute", "windows",
     )  # fmt: skip
 
     def __init__(self, name: str, terms: Terms) -> None:
@@ -80,6 +80,7 @@ class Scope:
         self.running_everywhere = 0
         self.requests_debt = 0
         self.tokens_debt = 0
+        self.heard_ms = 0
         self.use(terms)
 
     def use(self, terms: Terms) -> None:

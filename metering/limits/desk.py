@@ -287,6 +287,7 @@ class Desk:
         stands, at = reply.stands, 0
         for scope in self._said:
             scope.running_everywhere, scope.requests_debt, scope.tokens_debt = stands[at : at + 3]
+            scope.heard_ms = now_ms
             at += 3
         if reply.spent:
             self._hear_spent(message, reply.spent, outcome)

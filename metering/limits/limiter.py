@@ -22,11 +22,12 @@ import hiredis
 import msgspec
 
 from metering.limits import messages
-from metering.limits.asks import Answer, Ask, Granted, Principal, Refused, Scope, Wish
+from metering.limits.asks import Answer, Ask, Granted, Principal, Rate, Refused, Scope, Wish, tightest
 from metering.limits.connection import LOST, Link, command
 from metering.limits.desk import AGAIN_MS, Desk, Outcome, Passed, refusal
 from metering.limits.links import Links
 from metering.limits.messages import Kind, Message, Status
+from metering.limits.rules import drained
 from metering.limits.share import Share
 from metering.limits.terms import Era, TenantTerms, era
 from metering.logs import log
@@ -475,6 +476,20 @@ class Limiter:
         link = self._links.of(desk.tenant)
         if link is not None and link.up:
             await link.ask(self._eval(desk, said))
+
+    def rates(self, principal: Principal, model: str) -> tuple[Rate | None, Rate | None]:
+        """The tightest limits of requests and of tokens that such a call is held to, as they were heard of last."""
+        desk = self._desks.get(principal.tenant)
+        if desk is None:
+            return None, None
+        now_ms = self._clock_ms()
+        requests, tokens = [], []
+        for scope in desk.scopes(principal.project, principal.key_id, model):
+            per_minute = scope.requests_per_minute
+            requests.append((per_minute, drained(scope.requests_debt, scope.heard_ms, now_ms, per_minute)))
+            per_minute = scope.tokens_per_minute
+            tokens.append((per_minute, drained(scope.tokens_debt, scope.heard_ms, now_ms, per_minute)))
+        return tightest(requests), tightest(tokens)
 
     async def standing(self, principal: Principal, models: Iterable[str]) -> list[Scope]:
         """The scopes with limits that calls of this key to these models are in, as the store has them now.

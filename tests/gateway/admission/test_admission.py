@@ -46,6 +46,9 @@ class Book:
         self.answered = answered
         return len(self.wishes)
 
+    def rates(self, _principal: Any, model: str) -> tuple[Rate | None, Rate | None]:
+        return (Rate(60, 7, 20), None) if model == "m1" else (None, None)
+
     def give_up(self, ask: Any) -> None:
         self.told.append(("given up", ask))
 
@@ -143,6 +146,12 @@ def test_a_refusal_is_told_and_how_it_stands_and_there_is_nothing_to_settle() ->
     assert b"x-ratelimit-remaining-requests: 0\r\n" in admission.lines
     admission.end()
     assert book.told == []
+
+
+def test_who_does_not_come_to_ask_is_told_too() -> None:
+    admissions = Admissions(Book())
+    assert b"x-ratelimit-remaining-requests: 7\r\n" in admissions.lines(PRINCIPAL, "m1")
+    assert admissions.lines(PRINCIPAL, "") == b""
 
 
 def test_one_that_nobody_waits_for_is_given_up() -> None:

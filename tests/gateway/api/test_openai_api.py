@@ -23,6 +23,13 @@ class Broken(dict):
         raise RuntimeError("a mistake of ours")
 
 
+class NoLimits:
+    """Nobody is limited."""
+
+    def lines(self, _principal: Any, _model: str) -> bytes:
+        return b""
+
+
 class Notes:
     """A recorder that keeps the lines it is given."""
 
@@ -48,7 +55,7 @@ def test_a_fault_of_ours_before_admission_is_an_answer_and_a_line() -> None:
     keys = Keys([Tenant(name="acme", keys=(Key(hash=hash_of("wb-k")),))])
     entrance = Entrance(keys, Attempts(1), Sources(()), lambda: 0)
     api = OpenAIApi(
-        services=services, entrance=entrance, models=Broken(), targets=None, admissions=None, salts=None,
+        services=services, entrance=entrance, models=Broken(), targets=None, admissions=NoLimits(), salts=None,
         created_s=0, bounds=Bounds(),
     )  # fmt: skip
     scope = {
