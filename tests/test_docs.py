@@ -242,3 +242,16 @@ def test_every_attack_stands_in_the_audit_page_with_what_finds_it(name: str) -> 
     exits = {Verdict.TAMPERED: "1", Verdict.INCOMPLETE: "4"}
     assert attack.found in coded(row[2])
     assert exits[attack.verdict] in row[3]
+
+
+def test_every_threat_has_a_test_that_is_there() -> None:
+    rows = [line.rsplit("|", 2)[1] for line in page("security.md").splitlines() if line.startswith("| **")]
+    assert len(rows) >= 9
+    for row in rows:
+        text = ""
+        for word in re.findall(r"`([^`]+)`", row):
+            if word.endswith(".py"):
+                text = (ROOT / word).read_text()
+            else:
+                assert f"def {word.rstrip('…')}" in text, word
+        assert text, row
