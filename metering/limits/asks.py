@@ -64,7 +64,8 @@ class Scope:
 
     __slots__ = (
         "budgets", "concurrency", "heard_ms", "held", "name", "place", "requests", "requests_debt",
-        "requests_per_minute", "running", "running_everywhere", "spent", "terms", "tokens", "tokens_debt", "tokens_per_minute", "windows",
+        "requests_per_minute", "running", "running_everywhere", "spent", "terms", "tokens",
+        "tokens_debt", "tokens_per_minute", "windows",
     )  # fmt: skip
 
     def __init__(self, name: str, terms: Terms) -> None:
