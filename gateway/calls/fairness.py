@@ -17,8 +17,9 @@ from typing import NamedTuple
 RETURN_CALLS = 2
 """How many calls' worth of virtual work a tenant that comes back may be ahead of those that have waited."""
 
-FIRST_WORK = 1_000_000
-"""Work units of a call of which nothing is known: 250 completion tokens, or 1,000 of a prompt, at default weights."""
+FIRST_WORK = 1
+"""Of a call of which nothing is known, so that calls are counted until something is. Too much would hold back for long
+who comes while others are charged with it; too little is made good at the first ends."""
 
 LEARNED_PART = 0.125
 """How much of what is expected the last call makes."""
@@ -47,15 +48,30 @@ class VirtualCounters:
         self.charged: dict[str, float] = {}
         self.changed: set[str] = set()
         self._virtual: dict[str, float] = {}
-        self._present: dict[int, float] = {}  # by priority class: the virtual work of who was served last
+        self._last: dict[int, str] = {}  # by priority class: who was served last
 
-    def comes(self, tenant: str, work: float) -> None:
-        """A tenant with nobody waiting begins to wait. work: of its call, as expected; 0: nothing is known of it."""
+    def comes(self, tenant: str, work: float, others: Iterable[str]) -> None:
+        """A tenant with nobody waiting begins to wait. others: those that wait.
+
+        work: of its call, as expected; 0: nothing is known of it.
+        """
         claim = self.claims.get(tenant, NO_CLAIM)
-        present = self._present.get(claim.priority)
+        present = self._present(claim.priority, others)
         if present is not None:
             floor = present - RETURN_CALLS * work / claim.share
             self._virtual[tenant] = max(self._virtual.get(tenant, floor), floor)
+
+    def _present(self, priority: int, others: Iterable[str]) -> float | None:
+        """The least virtual work of those that wait in a class; if nobody does, that of who was served last."""
+        waiting = [
+            self._virtual.get(one, 0.0)
+            for one in others
+            if self.claims.get(one, NO_CLAIM).priority == priority
+        ]
+        if waiting:
+            return min(waiting)
+        last = self._last.get(priority)
+        return None if last is None else self._virtual[last]
 
     def next(self, tenants: Iterable[str]) -> str | None:
         """Whose turn it is; None: nobody is there. Of equals it is the first."""
@@ -68,9 +84,7 @@ class VirtualCounters:
 
     def serve(self, tenant: str, work: float) -> None:
         """A call of a tenant that waited gets a seat. work: as expected."""
-        priority = self.claims.get(tenant, NO_CLAIM).priority
-        virtual = self._virtual.get(tenant, 0.0)
-        self._present[priority] = max(self._present.get(priority, virtual), virtual)
+        self._last[self.claims.get(tenant, NO_CLAIM).priority] = tenant
         self.correct(tenant, work)
 
     def correct(self, tenant: str, work: float) -> None:

@@ -31,7 +31,7 @@ class Ticket:
     asked_ns: since when it waits. charged: the backend whose counters were charged for its seat, and how much.
     """
 
-    __slots__ = ("asked_ns", "charged", "granted", "model", "tenant", "wants", "work")
+    __slots__ = ("asked_ns", "charged", "granted", "model", "tenant", "wants")
 
     def __init__(self, tenant: str, model: str, granted: Callable[[str], None]) -> None:
         self.tenant = tenant
@@ -39,7 +39,6 @@ class Ticket:
         self.granted = granted
         self.wants: tuple[str, ...] = ()
         self.asked_ns = 0
-        self.work = 0.0  # as expected
         self.charged: tuple[str, float] | None = None
 
 
@@ -198,7 +197,6 @@ class Seats:
             now_ns = self._clock()
             more = list(wants)
             ticket.asked_ns = now_ns
-            ticket.work = self._expected.of(ticket.tenant, ticket.model)
             if line is None:
                 line = self._lines[ticket.tenant] = _Waiting()
             line.tickets[ticket] = None
@@ -209,7 +207,8 @@ class Seats:
         known = self._expected.known(ticket.tenant, ticket.model)
         for backend in more:
             if not any(backend in other.wants for other in line.tickets if other is not ticket):
-                self._counters[backend].comes(ticket.tenant, known)
+                others = [one for one, its in self._lines.items() if its is not line and its.first(backend)]
+                self._counters[backend].comes(ticket.tenant, known, others)
         ticket.wants = wants
         for backend in more:
             if (pool := self._pools.get(backend)) is not None:
@@ -317,7 +316,7 @@ class Seats:
             share=share,
             waiting=len(tickets),
             age_ms=(now_ns - first.asked_ns) // NS_PER_MS,
-            work=first.work,
+            work=self._expected.of(tenant, first.model),
             credit=self._expected.known(tenant, first.model),
         )
 
@@ -334,8 +333,9 @@ class Seats:
         return ticket
 
     def _serve(self, ticket: Ticket, backend: str) -> None:
-        self._counters[backend].serve(ticket.tenant, ticket.work)
-        ticket.charged = (backend, ticket.work)
+        work = self._expected.of(ticket.tenant, ticket.model)  # as it is known by now
+        self._counters[backend].serve(ticket.tenant, work)
+        ticket.charged = (backend, work)
         self._paces[ticket.model].moved(self._clock())
         self.leave(ticket)
 

@@ -47,7 +47,7 @@ local function turn()
       if before then best, best_tenant, best_name, best_virtual = line, tenant, name, virtual end
     end
   end
-  return best, best_tenant, best_name, best_virtual
+  return best, best_tenant, best_name
 end
 
 local function told(mine)
@@ -77,10 +77,9 @@ local function order(speaker)
     for name in pairs(state.members) do wake[name] = true end
   end
   while free > 0 and not settling do
-    local line, tenant, name, virtual = turn()
+    local line, tenant, name = turn()
     if not line then break end
-    local class = tostring(line[1])
-    state.present[class] = math.max(state.present[class] or virtual, virtual)
+    state.last[tostring(line[1])] = tenant
     charge(tenant, line[5] / line[2])
     grant(state.members[name], tenant, line[5], line[2])
     line[3] = line[3] - 1
@@ -131,7 +130,7 @@ local id, gen, number, acked, slots, seen, holds, idle, version, lines, service,
   unpack(cmsgpack.unpack(ARGV[1]))
 if not state then
   state = {gen = id .. ':' .. string.format('%.0f', number), version = 0, alone = 0, contended = 0,
-           members = {}, tenants = {}, present = {}, missing = {}}
+           members = {}, tenants = {}, last = {}, missing = {}}
 end
 local same = gen == state.gen
 local mine = state.members[id]
@@ -201,15 +200,29 @@ end
 
 local waited, pending = {}, {}
 for _, other in pairs(state.members) do
-  for tenant in pairs(other.lines) do waited[tenant] = true end
+  for tenant, line in pairs(other.lines) do waited[tenant] = math.max(line[1], waited[tenant] or 0) end
 end
+
+-- The least virtual work of those that wait in a class; if nobody does, that of who was served last.
+local function present(priority)
+  local least
+  for tenant, its in pairs(waited) do
+    if its == priority then
+      local virtual = state.tenants[tenant] and state.tenants[tenant][1] or 0
+      least = least and math.min(least, virtual) or virtual
+    end
+  end
+  local last = state.tenants[state.last[tostring(priority)] or SPARE]
+  return least or (last and last[1])
+end
+
 for _, one in ipairs(mine.pend) do pending[one[1]] = (pending[one[1]] or 0) + 1 end
 mine.lines = {}
 for _, one in ipairs(lines) do
   local tenant, priority, share, waiting, age_ms, work, credit = unpack(one)
-  local present = state.present[tostring(priority)]
-  if not waited[tenant] and present then
-    local floor = present - RETURN_CALLS * credit / share
+  local now_is = not waited[tenant] and present(priority)
+  if now_is then
+    local floor = now_is - RETURN_CALLS * credit / share
     local virtual = state.tenants[tenant] and state.tenants[tenant][1] or floor
     state.tenants[tenant] = {math.max(virtual, floor), now}
   end

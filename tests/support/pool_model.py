@@ -17,7 +17,7 @@ State = dict[str, Any]
 
 def new_state(gen: str) -> State:
     return {
-        "gen": gen, "version": 0, "members": {}, "tenants": {}, "present": {}, "missing": {}, "alone": False,
+        "gen": gen, "version": 0, "members": {}, "tenants": {}, "last": {}, "missing": {}, "alone": False,
         "contended": False,
     }  # fmt: skip
 
@@ -101,11 +101,19 @@ class PoolModel:
         return self._reply(state, mine, version, who=who), wakes
 
     def _take_lines(self, state: State, mine: dict[str, Any], lines: Any, now_ms: int) -> None:
-        tenants, present = state["tenants"], state["present"]
-        waited = {one for facts in state["members"].values() for one in facts["lines"]}
+        tenants = state["tenants"]
+        waited: dict[str, int] = {}
+        for facts in state["members"].values():
+            for one, line in facts["lines"].items():
+                waited[one] = max(line[0], waited.get(one, 0))
         mine["lines"] = {}
         for tenant, priority, share, waiting, age_ms, work, credit in lines:
-            known = present.get(priority)
+            known = min(
+                (_virtual(tenants, one) for one, its in waited.items() if its == priority), default=None
+            )
+            last = state["last"].get(priority)
+            if known is None and last in tenants:
+                known = tenants[last][0]
             if tenant not in waited and known is not None:
                 floor = known - RETURN_CALLS * credit / share
                 virtual = tenants[tenant][0] if tenant in tenants else floor
@@ -132,9 +140,7 @@ class PoolModel:
             tenant, member = turn
             mine = members[member]
             priority, share, _, _, work = line = mine["lines"][tenant]
-            virtual = state["tenants"][tenant][0] if tenant in state["tenants"] else 0
-            present = state["present"].get(priority)
-            state["present"][priority] = virtual if present is None else max(present, virtual)
+            state["last"][priority] = tenant
             _charge(state["tenants"], tenant, work / share, now_ms)
             _grant(mine, [tenant, work, share])
             line[2] -= 1
@@ -193,6 +199,10 @@ class PoolModel:
 def _charge(tenants: dict[str, list[Any]], tenant: str, virtual: float, now_ms: int) -> None:
     before = tenants[tenant][0] if tenant in tenants else 0
     tenants[tenant] = [before + virtual, now_ms]
+
+
+def _virtual(tenants: dict[str, list[Any]], tenant: str) -> float:
+    return tenants[tenant][0] if tenant in tenants else 0
 
 
 def _grant(mine: dict[str, Any], what: list[Any]) -> None:

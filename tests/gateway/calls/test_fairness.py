@@ -136,8 +136,8 @@ def test_a_mutant_that_does_not_lift_serves_who_comes_back_alone(monkeypatch: py
 
 def test_a_higher_class_goes_first_whatever_it_had() -> None:
     counters = VirtualCounters({"low": Claim(100), "high": Claim(1, priority=1)})
-    for tenant in ("low", "high"):
-        counters.comes(tenant, 10)
+    counters.comes("low", 10, [])
+    counters.comes("high", 10, ["low"])
     for _ in range(5):
         assert counters.next(["low", "high"]) == "high"
         counters.serve("high", 1000)
@@ -147,20 +147,20 @@ def test_a_higher_class_goes_first_whatever_it_had() -> None:
 
 def test_who_comes_is_lifted_to_two_calls_below_the_present() -> None:
     counters = VirtualCounters({"new": Claim(4)})
-    counters.comes("old", 100)
+    counters.comes("old", 100, [])
     for _ in range(10):
         counters.serve("old", 100)
-    counters.comes("new", 400)
+    counters.comes("new", 400, ["old"])
     turns = []
     for _ in range(RETURN_CALLS + 2):
         tenant = counters.next(["old", "new"])
         assert tenant is not None
         turns.append(tenant)
         counters.serve(tenant, {"old": 100, "new": 400}[tenant])
-    assert turns == ["new"] * (RETURN_CALLS + 1) + ["old"]  # "old" is a call ahead of the present
-    counters.comes("old", 100)  # it had left for a moment: what it was served is not forgotten
-    assert counters.next(["old", "new"]) == "new"
-    counters.comes("unknown", 0)
+    assert turns == ["new"] * RETURN_CALLS + ["old", "new"]
+    counters.comes("old", 100, ["new"])  # it had left for a moment: what it was served is not forgotten
+    assert counters.next(["new", "old"]) == "new"
+    counters.comes("unknown", 0, [])
     assert counters.next(["unknown", "old"]) == "unknown"
 
 
