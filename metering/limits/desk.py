@@ -275,7 +275,7 @@ class Desk:
             self.looks = self._looked + self.looks
             self.under_way, self._said, self._asked, self._looked = None, [], [], []
 
-    def taken(self, reply: Reply, now_ms: int, wall_ns: int, outcome: Outcome) -> None:
+    def taken(self, reply: Reply, now_ms: int, wall_ns: Callable[[], int], outcome: Outcome) -> None:
         """Take in the answer to the message under way; what comes of it goes into `outcome`."""
         message = self.under_way
         assert message is not None
@@ -323,7 +323,12 @@ class Desk:
                     outcome.passed.extend(self._passed(scope, window, int(text)))
 
     def _not_granted(
-        self, ask: Ask, verdict: int | Verdict, message: Message, outcome: Outcome, wall_ns: int
+        self,
+        ask: Ask,
+        verdict: int | Verdict,
+        message: Message,
+        outcome: Outcome,
+        wall_ns: Callable[[], int],
     ) -> None:
         if not isinstance(verdict, Verdict):
             self._changed |= dict.fromkeys(ask.scopes)  # the store counts it until it is told otherwise
@@ -333,7 +338,7 @@ class Desk:
             if soon and ask.tries < TRIES_MAX:
                 outcome.again.append(ask)
             else:
-                outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns)))
+                outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns())))
 
     def _granted(self, ask: Ask, now_ms: int, *, judged: bool) -> Granted:
         places, hold_pusd = [], ask.hold_pusd

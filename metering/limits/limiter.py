@@ -88,7 +88,7 @@ class Limiter:
         self._down_ms: dict[Link, int] = {}  # since when
         self._unready: set[str] = set()
         self._task: asyncio.Task[None] | None = None
-        self._began_ms = 0
+        self._began_ms = self._read_ms = 0
         self._beat_ms = self._count_ms = 0  # when the next ones are due
         self.workers = 1
 
@@ -302,19 +302,28 @@ class Limiter:
             self._broken(desk, "its keys hold what is none of ours")
             return
         outcome = self._outcome
-        desk.taken(answer, self._clock_ms(), self._wall_ns(), outcome)
+        if not self._read_ms:
+            self._read_ms = self._clock_ms()  # once for all that is read at once
+        desk.taken(answer, self._read_ms, self._wall_ns, outcome)
         if outcome.again or outcome.unjudged or outcome.passed:
             self._see_to(desk, outcome)
-        if answer.status == Status.UNREADY:
-            self._unready.add(desk.tenant)
-        elif answer.status == Status.TAKEN and (message.asks or message.kind == Kind.LOOK):
-            self._unready.discard(desk.tenant)
-            if desk.tenant in self._shares:
-                self._shares[desk.tenant].end()
-        if desk.waits or answer.status not in (Status.TAKEN, Status.UNREADY):
+        if answer.status or self._unready or self._shares:
+            self._heard(desk, message, answer.status)
+        if desk.waits:
             self._due[desk] = None
         elif desk.wants:
             self._say_later(desk)
+
+    def _heard(self, desk: Desk, message: Message, status: int) -> None:
+        """The store has said that it knows enough of this tenant, or not, or that it lacks what was said before."""
+        if status == Status.UNREADY:
+            self._unready.add(desk.tenant)
+        elif status != Status.TAKEN:
+            self._due[desk] = None
+        elif message.asks or message.kind == Kind.LOOK:
+            self._unready.discard(desk.tenant)
+            if desk.tenant in self._shares:
+                self._shares[desk.tenant].end()
 
     def _see_to(self, desk: Desk, outcome: Outcome) -> None:
         """What came of a message besides admissions."""
@@ -352,6 +361,7 @@ class Limiter:
         self._decide(desk, desk.unjudged())
 
     def _after_replies(self) -> None:
+        self._read_ms = 0
         self._flush()
         self._hand_out()
 
@@ -387,7 +397,7 @@ class Limiter:
             elif desk.terms.policy == "open":
                 answer = desk.grant_unjudged(ask, now_ms)
             else:
-                answer = self._share(desk).judge(ask, now_ms, self._wall_ns())
+                answer = self._share(desk).judge(ask, now_ms, self._wall_ns)
             self._answers.append((ask, answer))
 
     def _share(self, desk: Desk) -> Share:

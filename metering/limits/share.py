@@ -5,6 +5,7 @@ and of budgets what was spent is divided as they are. The shares are judged by t
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
@@ -33,7 +34,7 @@ class Share:
         self._workers = workers
         self._desk.use(divided(self._whole.terms, workers))
 
-    def judge(self, ask: Ask, now_ms: int, wall_ns: int) -> Granted | Refused:
+    def judge(self, ask: Ask, now_ms: int, wall_ns: Callable[[], int]) -> Granted | Refused:
         """Admit a call, or not."""
         self._sums.spent = {
             (window, scope.name): -(-int(text) // self._workers)
@@ -45,7 +46,7 @@ class Share:
         wish = ask.wish
         asked = self._desk.ask(wish, self._desk.scopes(wish.project, wish.key_id, wish.model), _ignore)
         asked.tries = 1  # nobody else's end is on its way
-        message = self._desk.message(era(wall_ns))
+        message = self._desk.message(era(wall_ns()))
         assert message is not None
         outcome = Outcome()
         self._desk.taken(self._sums.take(_HERE, message, now_ms), now_ms, wall_ns, outcome)
