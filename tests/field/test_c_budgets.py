@@ -91,6 +91,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         second.keys = first.keys
         second.restart()
         second.wait_ready()
+        for gateway in (first, second):
+            gateway.wait_checked()
         yield Pair([first, second], b1)
 
 

@@ -111,6 +111,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ) as gateway,
     ):  # fmt: skip
         stack.callback(b1.stop)
+        gateway.wait_checked()
         yield Front(gateway, b1)
 
 
@@ -175,7 +176,8 @@ def test_a_key_can_ask_where_it_stands(front: Front) -> None:
     assert own["budgets"][0]["remaining_usd"] == "0.999980000000"
     assert own["concurrency"] == {"limit": 3, "remaining": 3}
     assert key["of"] == f"the key {usage['key_id']}"
-    assert (key["requests_per_minute"]["limit"], key["requests_per_minute"]["remaining"]) == (9, 8)
+    assert key["requests_per_minute"]["limit"] == 9
+    assert key["requests_per_minute"]["remaining"] in (8, 9)  # one comes back in 7 s
     assert front.usage("free")["limits"] == []
 
 
@@ -354,6 +356,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 gateway.wait_ready()
                 gateway.keys = gateways[0].keys
             gateways.append(gateway)
+        for gateway in gateways:
+            gateway.wait_checked()
         yield Fleet(gateways, b1)
 
 
@@ -386,6 +390,7 @@ def test_br_094_a_killed_worker_keeps_no_place(tmp_path: pathlib.Path) -> None:
         running(tmp_path, [backend("b1", b1.port)], of_tenants=tenants) as gateway,
     ):
         stack.callback(b1.stop)
+        gateway.wait_checked()
         b1.script = [hung, hung]
         for _ in range(2):
             stack.enter_context(raw(gateway, "acme"))

@@ -73,6 +73,17 @@ class Gateway:
         """Until /readyz says 200."""
         eventually(lambda: self.alive("/readyz"), within_s=READY_S)
 
+    def wait_checked(self) -> None:
+        """Until the store can say of every tenant how its limits stand: before that, their policy decides."""
+
+        def is_checked(key: str) -> bool:
+            status, body = self.get("/v1/usage", key)
+            return status == 200 and json.loads(body)["limits_checked"]
+
+        for key in self.keys.values():
+            eventually(lambda key=key: is_checked(key), within_s=READY_S)
+        assert all(map(is_checked, self.keys.values()))
+
     def alive(self, path: str = "/healthz") -> bool:
         """Does this page say 200? Fails if the gateway has ended."""
         assert self.process.poll() is None, self.log.read_text()
