@@ -117,7 +117,9 @@ class PooledSeats:
 
     def woken(self, wake: Wake) -> None:
         """Something has changed."""
-        if not self._left:
+        if wake.life == "":
+            self._say_soon()
+        elif not self._left:
             self._take(self._member.woken(wake))
 
     def connected(self) -> None:

@@ -5,7 +5,7 @@
 -- ARGV[1]   the message (MessagePack, metering/limits/pool_messages.py); '' with ARGV[2] and on: names of dead workers
 -- returns   the reply (MessagePack); '' for dead workers
 
-local QUIET_MS, SILENT_MS, SETTLE_MS, FORGET_MS, KEPT_MS = 3000, 20000, 20000, 30000, 3600000
+local CALL_MS, QUIET_MS, SILENT_MS, SETTLE_MS, FORGET_MS, KEPT_MS = 150, 3000, 20000, 20000, 30000, 3600000
 local RETURN_CALLS = 2
 local SPARE = ''
 
@@ -131,6 +131,10 @@ local id, gen, number, acked, slots, seen, holds, idle, version, lines, service,
 if not state then
   state = {gen = id .. ':' .. string.format('%.0f', number), version = 0, alone = 0, contended = 0,
            members = {}, tenants = {}, last = {}, missing = {}}
+  if gen == '' then  -- nobody knows whether it is the first one: those that were there before are called
+    state.missing['*'] = now + CALL_MS
+    redis.call('PUBLISH', 'wb:1:pools', cmsgpack.pack({KEYS[1], {'', 0, {}, 0, 0}}))
+  end
 end
 local same = gen == state.gen
 local mine = state.members[id]

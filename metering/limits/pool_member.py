@@ -98,6 +98,8 @@ class Member:
 
     def is_due(self, waiting: bool, now_ns: int) -> bool:
         """Is it time to say something, though nothing has happened? waiting: does a call wait here?"""
+        if self._settling:
+            return now_ns - self._said_ns >= LATE_NS
         beat_ns = WAITING_BEAT_NS if waiting and not self.alone else BEAT_NS
         return self._who or now_ns - self._said_ns >= beat_ns
 

@@ -65,6 +65,7 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
 class Wake(msgspec.Struct, array_like=True, frozen=True):
     """granted: all told; unseen: the tenants of the last of these, which the store does not know to be seen.
 
+    life "": somebody has come to a pool that the store does not know: who was there before has to say so.
     contended: does somebody wait, anywhere? alone: there is no other worker.
     """
 

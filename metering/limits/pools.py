@@ -1,7 +1,7 @@
 """The pools' way to the store: messages and replies on one connection, wakes on another.
 
     Said ─▶ EVALSHA pool.lua ─▶ Reply                        the pool's shard
-            PUBLISH wb:1:pools:<worker> ─▶ Wake              any shard; a wake may be lost, or come more than once
+            PUBLISH wb:1:pools[:<worker>] ─▶ Wake            any shard; a wake may be lost, or come more than once
 
 A reply belongs to the connection that it was asked on; when that is lost there is none, and who asked says it anew.
 """
@@ -59,7 +59,7 @@ class Pools:
         self._connected = connected
         self._woken = woken
         self._links = Links(url, on_up=self._came_up, on_down=lambda _link: None, after_replies=lambda: None)
-        self._subscribe = command("SUBSCRIBE", f"wb:1:pools:{name}")
+        self._subscribe = command("SUBSCRIBE", "wb:1:pools", f"wb:1:pools:{name}")
         self._wakers: dict[Server, Link] = {}
         self._script = script()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
@@ -139,6 +139,8 @@ class Pools:
         self._wakers[server].send(self._subscribe, lambda _reply: None)
 
     def _pushed(self, push: Any) -> None:
+        if push[0] != b"message":
+            return  # that it listens to the second one too
         try:
             self._woken(*pool_messages.decode_wake(push[2]))
         except (msgspec.MsgspecError, TypeError, IndexError):

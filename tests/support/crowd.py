@@ -15,6 +15,10 @@ from tests.support.gateway import Gateway
 
 SECOND_NS = 1_000_000_000
 
+NOTICE_NS = SECOND_NS // 10
+"""A call that was broken off ended when its connection was closed; the server may see that only behind a request that
+came later, on another connection."""
+
 
 class Crowd:
     """deep: connections for each tenant and gateway; max_tokens are by chance. statuses: of answers, by number."""
@@ -73,7 +77,7 @@ class Seen:
         self.spans = [
             (
                 entry["received_ns"],
-                entry["ended_ns"] or now_ns,
+                ended_ns(entry, now_ns),
                 entry["request_id"].partition("-")[0],
                 work(entry),
             )
@@ -103,6 +107,13 @@ class Seen:
             if from_ns <= ended < until_ns:
                 found.setdefault(tenant, []).append(took)
         return found
+
+
+def ended_ns(entry: dict[str, Any], now_ns: int) -> int:
+    ended: int = entry["ended_ns"] or now_ns
+    if entry["outcome"] == "aborted":
+        return max(entry["received_ns"], ended - NOTICE_NS)
+    return ended
 
 
 def work(entry: dict[str, Any]) -> float:

@@ -7,6 +7,8 @@ from typing import Any
 
 SILENT_MS = 20_000
 SETTLE_MS = 20_000
+CALL_MS = 150
+ALL = "*"
 FORGET_MS = 30_000
 QUIET_MS = 3_000
 RETURN_CALLS = 2
@@ -45,9 +47,12 @@ class PoolModel:
         (id_, gen, number, acked, slots, seen, holds, idle, version, lines, service, roster, leaving) = (
             message
         )
-        state = self.state
+        state, called = self.state, False
         if state is None:
             state = self.state = new_state(f"{id_}:{number}")
+            if gen == "":  # nobody knows whether it is the first one
+                state["missing"][ALL] = now_ms + CALL_MS
+                called = True
         members, tenants, missing = state["members"], state["tenants"], state["missing"]
         same = gen == state["gen"]
         mine = members.get(id_)
@@ -98,6 +103,8 @@ class PoolModel:
             del members[id_]
             state["version"] += 1
         wakes = self._order(state, now_ms, id_)
+        if called:
+            wakes[ALL] = ["", 0, [], 0, 0]
         return self._reply(state, mine, version, who=who), wakes
 
     def _take_lines(self, state: State, mine: dict[str, Any], lines: Any, now_ms: int) -> None:

@@ -180,6 +180,8 @@ class World:
         self.wake(wakes)
 
     def wake(self, wakes: dict[str, Any]) -> None:
+        if "*" in wakes:
+            wakes = wakes | dict.fromkeys(self.workers, wakes["*"])
         for name, told in wakes.items():
             if name in self.workers and self.rng.random() > 0.01:  # a wake may be lost
                 self.after(

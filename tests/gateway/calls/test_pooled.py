@@ -165,7 +165,7 @@ def trouble(world: World, parts: int) -> None:
     elif what == "freeze" and world.frozen is None:
         world.frozen = []
         world.after(rng.choice([50 * MS, 600 * MS, 3 * SECOND, 9 * SECOND]), world.thaw)
-    elif what == "join" and len(world.living) < 6 and world.calm:  # type: ignore[attr-defined]
+    elif what == "join" and len(world.living) < 6:
         world.worker(parts)
 
 
@@ -176,7 +176,6 @@ def rounds(seed: int, *, seconds: int = 40) -> World:
     claims = {f"t{number}": Claim(rng.choice([1, 2, 5]), rng.choice([0, 0, 1])) for number in range(4)}
     mean_ms = rng.choice([5, 40])
     world = World(seed, slots=slots, claims=claims, mean_ms=mean_ms)
-    world.calm = False  # type: ignore[attr-defined]  # nobody new while a lost store is being told what is held
     parts = max(1, slots // 4)
     for _ in range(rng.randint(2, 4)):
         world.worker(parts)
