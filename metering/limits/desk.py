@@ -24,7 +24,7 @@ from metering.limits.asks import (
 )
 from metering.limits.messages import Kind, Limit, Message, Reply, Status, Verdict, budgets_of, said_ask
 from metering.limits.rules import NEVER, ROUND, UNIT, returnable
-from metering.limits.terms import TENANT, BudgetTerms, Era, TenantTerms, Terms, end_ns
+from metering.limits.terms import BEFORE_NS, TENANT, BudgetTerms, Era, TenantTerms, Terms, end_ns
 from metering.units import NS_PER_MS, usd_text
 
 TRIES_MAX = 2
@@ -371,7 +371,7 @@ class Desk:
             case _:
                 window, pusd, _ = [*budgets_of(said)][verdict.budget]
                 limit = f"budget of {scope_words(said.scope)}: {_usd(pusd)} USD in {window}"
-                wait_ms = max(0, -(-(end_ns(str(window)) - wall_ns) // NS_PER_MS))
+                wait_ms = max(0, -(-(end_ns(str(window)) + BEFORE_NS - wall_ns) // NS_PER_MS))
         return refusal(ask, limit, wait_ms, of_budget=verdict.limit == Limit.BUDGET)
 
     # While the store cannot say
