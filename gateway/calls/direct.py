@@ -147,6 +147,10 @@ class DirectProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         relay, self._relay, self._visit = self._relay, None, None
         self.write_chunk = None
+        # An answer of uvicorn's leads back here: without it a connection is freed at its end, with its buffers, and
+        # need not wait for the cycle collector's rarest round.
+        self.cycle = None
+        self.pipeline.clear()
         if relay is not None:
             relay.gone()
 
