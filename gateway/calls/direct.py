@@ -149,7 +149,7 @@ class DirectProtocol(HttpToolsProtocol):
         self.write_chunk = None
         # An answer of uvicorn's leads back here: without it a connection is freed at its end, with its buffers, and
         # need not wait for the cycle collector's rarest round.
-        self.cycle = None
+        self.cycle = None  # type: ignore[assignment]  # as uvicorn begins with
         self.pipeline.clear()
         if relay is not None:
             relay.gone()
