@@ -46,6 +46,7 @@ from metering.logs import log
 from metering.record import (
     CallRecord,
     Ended,
+    Event,
     Line,
     Refused,
     Start,
@@ -73,8 +74,8 @@ _LEAF = operator.itemgetter(2)
 class Fold(Protocol):
     """A state derived from the journal."""
 
-    def fold(self, line: CallRecord | Refused, seq: int, leaf: str) -> None:
-        """Take in a written line; called for each one of these kinds, in order."""
+    def fold(self, line: CallRecord | Refused | Event, seq: int, leaf: str) -> None:
+        """Take in a written line; called for each call, refusal and passed threshold of a budget, in order."""
 
     def turn(self, seq: int, leaf: str) -> None:
         """All lines up to the one at `seq` have been folded; called after each flush."""
@@ -410,14 +411,14 @@ class Recorder:
         return kept.turn
 
     def _fold(self, written: Sequence[tuple[Line, int, str]]) -> None:
-        folded: list[tuple[CallRecord | Refused, int, str]] = []
+        folded: list[tuple[CallRecord | Refused | Event, int, str]] = []
         for line, at, its_leaf in written:
             if line.kind == "admitted":
                 self._open[line.call_id] = line.admitted_ns
             elif line.kind == "call":
                 self._open.pop(line.call_id, None)
                 folded.append((line, at, its_leaf))
-            elif line.kind == "refused":
+            elif line.kind == "refused" or (line.kind == "event" and line.topic == "budget"):
                 folded.append((line, at, its_leaf))
         seq, leaf = self.seq, self._leaf
         for fold in self._folds:

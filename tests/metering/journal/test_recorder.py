@@ -16,6 +16,7 @@ from metering.journal import chain, journal, pace, recorder, room
 from metering.journal.journal import Directory, Journal, salvage_dead
 from metering.journal.recorder import Recorder
 from metering.journal.unwritten import Shown
+from metering.pages.families import BUDGET_THRESHOLDS, Families, Series
 from metering.record import Line
 from metering.units import NS_PER_HOUR, NS_PER_S
 from tests.support import journals, signing
@@ -268,6 +269,32 @@ def test_a_line_that_cannot_be_made_fails_alone(tmp_path: pathlib.Path) -> None:
             assert await w.append_all(faulty)
             assert w.recorder.seq == 4
             assert w.died == []
+
+    run(scenario)
+
+
+def test_a_threshold_of_a_budget_is_folded_and_no_other_event(tmp_path: pathlib.Path) -> None:
+    """A page that is live counts what it counts when it is made again from the journal."""
+
+    def told(topic: str) -> Callable[[int, str], Line]:
+        data = {"tenant": "acme", "kind": "hard", "percent": "80"}
+        return lambda seq, prev: record.Event(
+            actor=None, at_ns=AT_NS, data=data, prev=prev, seq=seq, topic=topic
+        )
+
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            w.recorder.note(told("budget"))
+            w.recorder.note(told("prices"))
+            await turn()
+        assert [line.topic for line, _, _ in w.fold.folded if isinstance(line, record.Event)] == ["budget"]
+        live, again = Families(), Families()
+        for line, _, _ in w.fold.folded:
+            live.observe(line)
+        for line, _, _ in w.directory().records():
+            again.observe(line)
+        assert live.cells.totals() == again.cells.totals()
+        assert Series(BUDGET_THRESHOLDS.name, ("acme", "hard", "80")) in live.cells.totals()
 
     run(scenario)
 
