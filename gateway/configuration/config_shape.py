@@ -30,9 +30,13 @@ _PRICES = {"prompt", "cached_prompt", "completion", "per_request", "usd_per_hour
 
 
 class Shape:
-    """Reads a tree as a type. Mistakes gather; a place already at fault is not reported twice."""
+    """Reads a tree as a type. Mistakes gather; a place already at fault is not reported twice.
 
-    def __init__(self) -> None:
+    a_list: what a list is, for whoever wrote something else.
+    """
+
+    def __init__(self, a_list: str = "a list, an item a line, each with `- ` before it") -> None:
+        self._a_list = a_list
         self.mistakes: list[Mistake] = []
         self._places: dict[str, Node] = {}
         self._faulty: set[str] = set()
@@ -112,7 +116,7 @@ class Shape:
 
     def _items(self, node: Node, type_: inspect.VarTupleType, path: str) -> tuple[Any, ...]:
         if not isinstance(node.value, list):
-            self._break(path, "must be a list, an item a line, each with `- ` before it")
+            self._break(path, f"must be {self._a_list}")
             return ()
         if len(node.value) < (type_.min_length or 0):
             self.report(path, "must have at least one item")

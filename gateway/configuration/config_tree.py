@@ -55,6 +55,19 @@ class Node(msgspec.Struct, kw_only=True):
     text: bool = False
 
 
+_DEPTH_MAX = 8
+"""No setting lies deeper; what does is wrong, however deep it goes."""
+
+
+def tree(value: Any, where: str, depth: int = 0) -> Node:
+    """Values as JSON or msgspec has them, all from one place."""
+    if depth < _DEPTH_MAX and isinstance(value, dict):
+        value = {key: tree(item, where, depth + 1) for key, item in value.items()}
+    elif depth < _DEPTH_MAX and isinstance(value, list | tuple):
+        value = [tree(item, where, depth + 1) for item in value]
+    return Node(value=value, where=where)
+
+
 def scalar(text: str) -> str | int | float | bool | None:
     """A plain YAML 1.2 scalar: null, bool, decimal number, or else a string."""
     if text in _WORDS:

@@ -6,12 +6,14 @@ is named.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.api.auth import key_id
 from gateway.api.errors import Conflict, InvalidRequest, NotFound, VersionDiffers, shown
+from gateway.configuration.config_shape import Shape
+from gateway.configuration.config_tree import tree
 from gateway.configuration.tenants_check import check_key, check_tenant
 from gateway.directory import entries
 from gateway.directory.directory import Directory
@@ -167,57 +169,50 @@ def _same_version(entry: Entry, version: int | None) -> None:
 
 def _tenant_settings(before: dict[str, Any], body: Body, here: Here) -> TenantSettings:
     _no(body, _NOT_OF_A_TENANT)
-    settings = _read(_laid(before, body), TenantSettings)
     mistakes = Mistakes()
+    settings = mistakes.read(_laid(before, body), TenantSettings)
     check_tenant("", settings, here.models, mistakes.add)
     mistakes.raise_any()
     return settings
 
 
 def _key_settings(before: dict[str, Any], body: Body, here: Here) -> KeySettings:
-    settings = _read(_laid(before, body), KeySettings)
+    mistakes = Mistakes()
+    settings = mistakes.read(_laid(before, body), KeySettings)
     tenant = here.compiled.tenant(settings.tenant)
     if tenant is None:
-        raise InvalidRequest(f"there is no tenant {settings.tenant}", param="tenant")
-    mistakes = Mistakes()
-    check_key("", settings, tenant, here.models, mistakes.add)
+        mistakes.add("tenant", f"there is no tenant {settings.tenant}")
+    else:
+        check_key("", settings, tenant, here.models, mistakes.add)
     mistakes.raise_any()
     return settings
 
 
 class Mistakes:
-    """Those that are found in settings, to be named all at once."""
+    """Those that are found in settings, to be named all at once, in the words of a configuration's."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, str]] = []
+        self._shape = Shape(a_list="a list")
+
+    def read(self, fields: dict[str, Any], type_: type[entries.S]) -> entries.S:
+        """Settings as they were sent. Where something is wrong a default stands, and the mistake is kept."""
+        return self._shape.read(tree(fields, "the body"), type_)
 
     def add(self, path: str, message: str) -> None:
-        """One of them."""
-        self._found.append((path.lstrip("."), message))
+        """One more of them."""
+        self._shape.report(path.lstrip("."), message)
 
     def raise_any(self) -> None:
         """Raises InvalidRequest, which names them."""
-        if self._found:
-            words = "; ".join(f"{path} {message}" for path, message in self._found)
-            raise InvalidRequest(words, param=self._found[0][0])
+        found = sorted(self._shape.mistakes)
+        if found:
+            words = "; ".join(f"{mistake.path}: {mistake.message}" for mistake in found)
+            raise InvalidRequest(words, param=found[0].path)
 
 
 def _laid(before: dict[str, Any], body: Body) -> dict[str, Any]:
     after = {**before, **body}
     return {name: value for name, value in after.items() if value is not None}
-
-
-def _read(fields: dict[str, Any], type_: type[entries.S]) -> entries.S:
-    try:
-        return msgspec.convert(fields, type_)
-    except msgspec.ValidationError as error:
-        _refuse(error)
-
-
-def _refuse(error: msgspec.ValidationError) -> NoReturn:
-    words, _, place = str(error).partition(" - at `$.")
-    param = place.rstrip("`") or None
-    raise InvalidRequest(f"{param}: {words}" if param else words, param=param) from error
 
 
 def _no(body: Body, names: frozenset[str]) -> None:

@@ -260,10 +260,10 @@ def test_what_the_file_has_is_shown_and_changed_there(front: Gateway) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
-        ("/tenants", {}, None),
+        ("/tenants", {}, "name"),
         ("/tenants", {"name": "A"}, "name"),
         ("/tenants", {"name": "x", "share": 0}, "share"),
-        ("/tenants", {"name": "x", "sahre": 1}, None),
+        ("/tenants", {"name": "x", "sahre": 1}, "sahre"),
         ("/tenants", {"name": "x", "keys": []}, "keys"),
         (
             "/tenants",

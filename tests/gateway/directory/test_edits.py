@@ -1,5 +1,7 @@
 """Changes that are asked for: what they make, and why they cannot be made."""
 
+import functools
+
 import msgspec
 import pytest
 
@@ -78,6 +80,7 @@ def test_a_revoked_key_is_so_for_ever(world: World) -> None:
 
 
 LONG = {f"t{number}": "x" * 200 for number in range(16)}
+DEEP = functools.reduce(lambda inner, _: [inner], range(900), [])  # type: ignore[arg-type, return-value]
 MANY = {f"p{number}": {"concurrency": 1} for number in range(200)}
 
 
@@ -89,8 +92,24 @@ MANY = {f"p{number}": {"concurrency": 1} for number in range(200)}
         (edits.create_tenant({}), InvalidRequest, "name"),
         (edits.create_tenant({"name": "x", "keys": []}), InvalidRequest, "keys cannot be set here"),
         (edits.create_tenant({"name": "x", "capture": None}), InvalidRequest, "capture cannot be set here"),
-        (edits.create_tenant({"name": "x", "share": "1"}), InvalidRequest, "share: Expected `int`"),
-        (edits.create_tenant({"name": "x", "nothing": 1}), InvalidRequest, "nothing"),
+        (edits.create_tenant({"name": "x", "share": "1"}), InvalidRequest, "share: must be a whole number"),
+        (
+            edits.create_tenant({"name": "x", "sahre": 1}),
+            InvalidRequest,
+            "sahre: is no key here; did you mean share?",
+        ),
+        (edits.create_tenant({"name": "X"}), InvalidRequest, "name: must be a name: lower-case letters"),
+        (edits.create_tenant({"name": "x", "projects": "web"}), InvalidRequest, "projects: must be a list"),
+        (
+            edits.create_tenant({"name": "x", "tags": {"cost_center": 1001}, "hold": "some"}),
+            InvalidRequest,
+            'hold: must be one of expected, worst; tags.cost_center: must be a string; put it in quotes: "1001"',
+        ),
+        (
+            edits.create_tenant({"name": "x", "limits": {"budgets": [{"usd": "1", "per": DEEP}]}}),
+            InvalidRequest,
+            "limits.budgets[0].per: must be one of day, hour, month",
+        ),
         (edits.create_tenant({"name": "x", "model_limits": {"m9": {}}}), InvalidRequest, "no model m9"),
         (
             edits.create_tenant({"name": "x", "projects": list(MANY), "project_limits": MANY}),
@@ -113,7 +132,7 @@ MANY = {f"p{number}": {"concurrency": 1} for number in range(200)}
         (
             edits.create_key({"tenant": "acme", "project": "x"}, hash_of("wb-x")),
             InvalidRequest,
-            "no project x",
+            "project: there is no project x",
         ),
         (edits.set_key(FILE_KEY, {}, None), Conflict, "configuration file"),
         (edits.set_key("0" * 12, {}, None), NotFound, "no key"),
