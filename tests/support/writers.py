@@ -11,7 +11,7 @@ from collections.abc import Callable
 from metering.journal import chain
 from metering.journal.journal import Directory, Journal, directories, new_writer_id
 from metering.pages.pages import Page
-from metering.record import CallRecord, Line, Refused
+from metering.record import CallRecord, Event, Line, Refused
 from tests.support import lines
 
 MakeLine = Callable[[int, str], Line]
@@ -43,7 +43,7 @@ class Worker:
             self.seq += 1
             self._leaf = chain.leaf(data.removesuffix(b"\n"))
             self.journal.write(data, self.seq, hour=0)
-            if isinstance(line, CallRecord | Refused):
+            if isinstance(line, CallRecord | Refused) or (isinstance(line, Event) and line.topic == "budget"):
                 self.page.fold(line, self.seq, self._leaf)
 
     def turn(self, *make: MakeLine) -> None:
