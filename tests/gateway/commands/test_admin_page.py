@@ -1,11 +1,8 @@
-"""Tenants and keys on a terminal, and settings as they are typed."""
+"""Tenants and keys on a terminal."""
 
-import argparse
 import json
 
-import pytest
-
-from gateway.commands import admin_page, settings
+from gateway.commands import admin_page
 
 TENANT = {
     "object": "tenant", "name": "acme", "source": "directory", "version": 3, "changed": "2026-11-28T14:00:00Z",
@@ -43,41 +40,3 @@ def test_one_with_what_is_set() -> None:
     assert "limits" not in shown
     assert admin_page.key(KEY | {"key": "wb-x"}).startswith("key: wb-x\n")
     assert json.loads(admin_page.lines([KEY])) == KEY
-
-
-@pytest.mark.parametrize(
-    ("text", "path", "value"),
-    [
-        ("share=3", ("share",), 3),
-        ("name=web", ("name",), "web"),
-        ("expires=null", ("expires",), None),
-        ("tags.owner=ann", ("tags", "owner"), "ann"),
-        ("tags.a.b=1", ("tags", "a.b"), 1),
-        ('models=["m1"]', ("models",), ["m1"]),
-        ("note=a=b", ("note",), "a=b"),
-        ("name=", ("name",), ""),
-    ],
-)
-def test_a_setting(text: str, path: tuple[str, ...], value: object) -> None:
-    assert settings.setting(text) == (path, value)
-
-
-@pytest.mark.parametrize("text", ["share", "=3", ".a=3", "a.=3"])
-def test_what_is_no_setting(text: str) -> None:
-    with pytest.raises(ValueError):
-        settings.setting(text)
-
-
-def test_settings_are_laid_over_what_there_is() -> None:
-    before = {"tags": {"a": "1", "b": "2"}, "share": 1, "limits": None}
-    given = [
-        settings.setting(text) for text in ("tags.a=x", "tags.b=null", "share=2", "limits.concurrency=3")
-    ]
-    assert settings.laid(before, given) == {"tags": {"a": "x"}, "share": 2, "limits": {"concurrency": 3}}
-    assert settings.laid({}, [settings.setting("tags.a=null")]) == {"tags": {}}
-
-
-def test_they_are_arguments() -> None:
-    parser = argparse.ArgumentParser()
-    settings.add_to(parser, least="+")
-    assert parser.parse_args(["a=1", "b.c=x"]).settings == [(("a",), 1), (("b", "c"), "x")]

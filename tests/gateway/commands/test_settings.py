@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commands.settings import laid, setting
+from gateway.commands.settings import add_to, laid, setting
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,7 @@ from gateway.commands.settings import laid, setting
         ("name=2027", ("name",), "2027"),
         ("expires=2027-01-01", ("expires",), "2027-01-01"),
         ("name=a=b", ("name",), "a=b"),
+        ("name=", ("name",), ""),
         ("limits.requests_per_minute=60", ("limits", "requests_per_minute"), 60),
         ("model_limits.llama-3.1-8b.concurrency=4", ("model_limits", "llama-3.1-8b", "concurrency"), 4),
         ("model_limits.llama-3.1-8b=null", ("model_limits", "llama-3.1-8b"), None),
@@ -33,7 +34,7 @@ def test_a_setting_is_read(text: str, path: tuple[str, ...], value: object) -> N
     assert setting(text) == (path, value)
 
 
-@pytest.mark.parametrize("text", ["", "share", "=3", "tags.=x", ".a=x"])
+@pytest.mark.parametrize("text", ["", "share", "=3", "tags.=x", ".a=x", "a.=3"])
 def test_what_is_no_setting_is_told_so(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="write name=value"):
         setting(text)
@@ -66,3 +67,9 @@ BEFORE: dict[str, Any] = {
 )  # fmt: skip
 def test_a_dot_leaves_the_rest_as_it_is(given: list[str], body: dict[str, Any]) -> None:
     assert laid(BEFORE, map(setting, given)) == body
+
+
+def test_they_are_arguments() -> None:
+    parser = argparse.ArgumentParser()
+    add_to(parser, least="+")
+    assert parser.parse_args(["a=1", "b.c=x"]).settings == [(("a",), 1), (("b", "c"), "x")]
