@@ -218,13 +218,35 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+class Expected(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a call was expected to take when it was admitted, priced as the backend that it would try first charges.
+
+    Its counts are estimates: gateway/admission/expectation.py. Either a cost with its basis, or why there is none.
+    """
+
+    cost_pusd: int | None
+    price_basis: PriceBasis | None
+    rate_card: str | None
+    unpriced_reason: str | None
+    usage: Usage
+
+    def __post_init__(self) -> None:
+        assert (self.cost_pusd is None) == (self.price_basis is None)
+        assert (self.cost_pusd is None) == (self.unpriced_reason is not None)
+
+
 class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call was admitted. It carries all that a `lost` record will need."""
+    """A call was admitted. It carries all that a `lost` record will need.
+
+    expected: of a tenant whose lost calls are billed (from version 2 on); all other lines are no longer for it, and
+    say version 1.
+    """
 
     admitted_ns: int
     at_ns: int
     body_bytes: int
     call_id: str
+    expected: Expected | msgspec.UnsetType = msgspec.UNSET
     key_id: str
     kind: Literal["admitted"] = "admitted"
     model: str
@@ -240,7 +262,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: dict[str, str]
     tenant: str
     trace_id: str | None
-    v: int = VERSION
+    v: int = 2
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

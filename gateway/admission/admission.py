@@ -3,12 +3,17 @@
     request ─▶ wish: tokens and money (expectation.py) ─▶ the limiter ─┬▶ granted ─▶ … record ─▶ settled
                                                                        └▶ refused ─▶ an error
 
+A call that no limit applies to has one too where its tenant is billed for lost calls: it does not ask, and teaches what
+such calls take.
+
 What a call took is known at its record: tokens that it did not take go back at once, its cost is held until the ledger
 has it. A call that got nothing gives all of it back. Calls that ended well are what the next are expected to take.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
+
+import msgspec
 
 from gateway.admission import expectation, ratelimit_headers
 from gateway.admission.expectation import Demand, Estimate, Expectations
@@ -20,7 +25,7 @@ from gateway.calls.targets import ServedModel
 from gateway.configuration.config import Tenant
 from metering.limits.asks import Answer, Ask, Granted, Principal, Rate, Refused, Wish
 from metering.limits.limiter import CANNOT
-from metering.record import CallRecord, Outcome
+from metering.record import CallRecord, Expected, Outcome
 
 CONCURRENCY_WAIT_MS = 1_000
 """When a call that found too many under way may be asked again: nobody knows when one of them ends."""
@@ -70,10 +75,13 @@ class Admissions:
         self.limiter = limiter
         self.expectations = Expectations()
         self._worst: frozenset[str] = frozenset()
+        self._lost_billed: frozenset[str] = frozenset()
 
     def use(self, tenants: Iterable[Tenant]) -> None:
-        """Tenants, or how much their calls hold, are others now."""
-        self._worst = frozenset(tenant.name for tenant in tenants if tenant.hold == "worst")
+        """Tenants, how much their calls hold, or whether lost ones are billed, are others now."""
+        known = tuple(tenants)
+        self._worst = frozenset(tenant.name for tenant in known if tenant.hold == "worst")
+        self._lost_billed = frozenset(tenant.name for tenant in known if tenant.lost == "estimated")
 
     def lines(self, principal: Principal, model: str) -> bytes:
         """Headers that tell how the limits of such a call stand, which has not come to ask."""
@@ -89,11 +97,42 @@ class Admissions:
         plan: Plan,
         wall_ns: int,
     ) -> "Admission | None":
-        """A call's; None: no limit applies to it. wall_ns: now, since 1970."""
+        """A call's; None: no limit applies to it, and lost it costs nothing. wall_ns: now, since 1970."""
         tenant, model = principal.tenant, served.id
-        if not self.limiter.applies(principal, model):
+        asks = self.limiter.applies(principal, model)
+        lost_billed = tenant in self._lost_billed and operation.answer.costs_tokens
+        if not asks and not lost_billed:
             return None
         demand = Demand(len(body), ask.max_tokens, ask.n or 1, bool(operation.lengths), operation.form)
+        made = Admission(self, tenant, model, demand)
+        if lost_billed:
+            first = plan.able[0].target.tariffs.at(wall_ns)
+            made.expected = self.expectations.if_lost(tenant, model, demand, first)
+        if asks:
+            estimate = self._estimate(tenant, served, operation, demand, body, plan, wall_ns)
+            made.bound = bound_of(operation, estimate)
+            made.wish = Wish(
+                tenant=tenant,
+                project=principal.project,
+                key_id=principal.key_id,
+                model=model,
+                tokens=estimate.tokens,
+                tokens_min=estimate.tokens_min,
+                hold_pusd=estimate.hold_pusd,
+            )
+        return made
+
+    def _estimate(
+        self,
+        tenant: str,
+        served: ServedModel,
+        operation: Operation,
+        demand: Demand,
+        body: bytes,
+        plan: Plan,
+        wall_ns: int,
+    ) -> Estimate:
+        """By what its tenant has its calls hold."""
         if tenant in self._worst:
             tariffs = [one.target.tariffs.at(wall_ns) for one in plan.able]
             lengths = [one.target.max_model_len for one in plan.able]
@@ -103,20 +142,9 @@ class Admissions:
                 length_max=None if None in lengths else max(filter(None, lengths)),
                 slot_ns_max=served.limits.total_ns,
             )
-            estimate = self.expectations.worst(tenant, model, demand, tariffs, above)
-        else:
-            first = plan.able[0].target.tariffs.at(wall_ns)
-            estimate = self.expectations.expected(tenant, model, demand, first)
-        wish = Wish(
-            tenant=tenant,
-            project=principal.project,
-            key_id=principal.key_id,
-            model=model,
-            tokens=estimate.tokens,
-            tokens_min=estimate.tokens_min,
-            hold_pusd=estimate.hold_pusd,
-        )
-        return Admission(self, wish, demand, bound_of(operation, estimate))
+            return self.expectations.worst(tenant, served.id, demand, tariffs, above)
+        first = plan.able[0].target.tariffs.at(wall_ns)
+        return self.expectations.expected(tenant, served.id, demand, first)
 
 
 def bound_of(operation: Operation, estimate: Estimate) -> tuple[str, bytes] | None:
@@ -127,32 +155,35 @@ def bound_of(operation: Operation, estimate: Estimate) -> tuple[str, bytes] | No
 
 
 class Admission:
-    """Of one call; the relay's `Limits`. bound: to be written into its request."""
+    """Of one call; the relay's `Limits`.
+
+    wish: what it asks for; None: no limit applies to it. bound: to be written into its request. expected: what it is
+    billed if it is lost; unset: nothing.
+    """
 
     __slots__ = (
-        "_admissions",
-        "_answered",
-        "_ask",
-        "_demand",
-        "_granted",
-        "_record",
-        "_refused",
-        "_wish",
-        "bound",
-    )
+        "_admissions", "_answered", "_ask", "_demand", "_granted", "_model", "_record", "_refused", "_tenant", "bound",
+        "expected", "wish",
+    )  # fmt: skip
 
-    def __init__(
-        self, admissions: Admissions, wish: Wish, demand: Demand, bound: tuple[str, bytes] | None
-    ) -> None:
-        self.bound = bound
+    def __init__(self, admissions: Admissions, tenant: str, model: str, demand: Demand) -> None:
+        self.wish: Wish | None = None
+        self.bound: tuple[str, bytes] | None = None
+        self.expected: Expected | msgspec.UnsetType = msgspec.UNSET
         self._admissions = admissions
-        self._wish = wish
+        self._tenant = tenant
+        self._model = model
         self._demand = demand
         self._answered: Callable[[GatewayError | None], None] | None = None
         self._ask: Ask | None = None
         self._granted: Granted | None = None
         self._refused: Refused | None = None
         self._record: CallRecord | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Does any limit apply to it?"""
+        return self.wish is not None
 
     @property
     def lines(self) -> bytes:
@@ -165,8 +196,9 @@ class Admission:
 
     def ask(self, answered: Callable[[GatewayError | None], None]) -> None:
         """Ask for room. answered: called later, with None if there is."""
+        assert self.wish is not None
         self._answered = answered
-        self._ask = self._admissions.limiter.ask(self._wish, self._told)
+        self._ask = self._admissions.limiter.ask(self.wish, self._told)
 
     def give_up(self) -> None:
         """Nobody waits for it any more."""
@@ -193,10 +225,16 @@ class Admission:
         self._record = None
 
     def end(self) -> None:
-        """The call is over: give back what it did not take."""
+        """The call is over: give back what it did not take, and learn of it."""
         granted, record = self._granted, self._record
-        if granted is None:
-            return
+        if granted is not None:
+            self._settle(granted, record)
+        if record is not None and record.outcome is Outcome.COMPLETED:
+            self._admissions.expectations.learn(
+                self._tenant, self._model, self._demand, record.usage, record.cost_pusd
+            )
+
+    def _settle(self, granted: Granted, record: CallRecord | None) -> None:
         limiter = self._admissions.limiter
         if record is None:
             limiter.failed(granted)
@@ -208,11 +246,6 @@ class Admission:
         usage = record.usage
         tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
         limiter.settle(granted, cost_pusd=record.cost_pusd, tokens=tokens, seq=seq)
-        if record.outcome is Outcome.COMPLETED:
-            wish = self._wish
-            self._admissions.expectations.learn(
-                wish.tenant, wish.model, self._demand, usage, record.cost_pusd
-            )
 
 
 def error_of(refused: Refused) -> GatewayError:

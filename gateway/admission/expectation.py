@@ -9,6 +9,9 @@ learned: what calls of the tenant and model took of late; a moving mean, its new
 learned as tokens a byte of the body. Before anything has been learned a prompt has a token for each 4 bytes, and an
 answer what the client allows, up to FIRST_COMPLETION_TOKENS; where it names no bound nothing, since a guess would keep
 a tenant with a small budget out for ever: what is held too little is what `expected` may overshoot by.
+
+What a call is billed whose end nobody saw is `expected` too, but that what is not known is not billed: an answer of
+no bound before anything is learned, a prompt of audio. `worst` is never billed.
 """
 
 from collections.abc import Sequence
@@ -18,8 +21,9 @@ import msgspec
 
 from backends.settling import BYTES_PER_TOKEN
 from metering.cost import pricing
-from metering.cost.pricing import RateCard, SlotRate, Tariff
-from metering.usage import Usage, UsageSource
+from metering.cost.pricing import Priced, RateCard, SlotRate, Tariff
+from metering.record import Expected
+from metering.usage import UNKNOWN, Usage, UsageSource
 
 FIRST_COMPLETION_TOKENS = 256
 
@@ -138,6 +142,21 @@ class Expectations:
             hold_pusd = None
         return _estimate(prompt, completion, demand, hold_pusd)
 
+    def if_lost(self, tenant: str, model: str, demand: Demand, tariff: Tariff) -> Expected:
+        """What is billed if nobody sees its end. tariff: of the backend that will most likely serve it."""
+        learned = self._learned.get((tenant, model))
+        usage = _usage_if_lost(learned, demand)
+        priced = pricing.price(tariff, usage, None)
+        if isinstance(tariff, SlotRate) and learned is not None and learned.cost_pusd is not None:
+            priced = Priced(cost_pusd=learned.cost_pusd, price_basis=tariff.basis)
+        return Expected(
+            cost_pusd=priced.cost_pusd,
+            price_basis=priced.price_basis,
+            rate_card=priced.rate_card,
+            unpriced_reason=priced.unpriced_reason,
+            usage=usage,
+        )
+
     def worst(
         self, tenant: str, model: str, demand: Demand, tariffs: Sequence[Tariff], ceiling: Ceiling
     ) -> Estimate:
@@ -172,9 +191,19 @@ def _prompt(learned: _Learned | None, demand: Demand) -> int:
     return demand.body_bytes * learned.prompt // learned.body_bytes
 
 
+def _usage_if_lost(learned: _Learned | None, demand: Demand) -> Usage:
+    """As far as anybody knows: a form's bytes say nothing of its tokens, and no bound nothing of an answer's."""
+    if learned is None and demand.is_form:
+        return UNKNOWN
+    prompt, completion = _prompt(learned, demand), _completion(learned, demand)
+    if learned is None and demand.generates and demand.max_tokens is None:
+        return Usage(source=UsageSource.ESTIMATED, prompt_tokens=prompt)
+    return _usage(prompt, completion)
+
+
 def _completion(learned: _Learned | None, demand: Demand) -> int:
     """Of all choices."""
-    if not demand.generates:
+    if not demand.generates and not demand.is_form:
         return 0
     bound = demand.max_tokens
     if learned is None:

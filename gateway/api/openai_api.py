@@ -191,6 +191,9 @@ class OpenAIApi:
         if not services.recorder.has_room():
             raise no_room()
         trace_id = trace_id_of(visit.headers) if b"traceparent" in visit.headers else None
+        limits = self._admissions.of(
+            principal, served, operation, ask, body, plan, received_ns + wall_offset_ns
+        )
         facts = facts_in_order(
             services.recorder.next_call_id(),  # call_id
             visit.request_id,  # request_id
@@ -209,9 +212,7 @@ class OpenAIApi:
             len(body),  # body_bytes
             received_ns,  # received_ns
             wall_offset_ns,  # wall_offset_ns
-        )
-        limits = self._admissions.of(
-            principal, served, operation, ask, body, plan, received_ns + wall_offset_ns
+            msgspec.UNSET if limits is None else limits.expected,  # expected
         )
         request = relay.Request(
             path=operation.path,

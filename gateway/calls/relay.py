@@ -73,8 +73,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Limits(Protocol):
     """What one call has to do with the limits that apply to it: it asks, and is settled at its end.
 
-    lines: headers that tell its client how they stand.
+    asks: no: none does, and it is only told how the call ends. lines: headers that tell its client how they stand.
     """
+
+    @property
+    def asks(self) -> bool:
+        """Is it to be asked before the call begins?"""
 
     @property
     def lines(self) -> bytes:
@@ -125,7 +129,7 @@ class Client(Protocol):
 
 
 class Relay:
-    """One call on its way through this worker. limits: those that apply to it; None: none do."""
+    """One call on its way through this worker. limits: those that apply to it; None: nobody is asked or told of it."""
 
     __slots__ = (
         "_attempt", "_busy", "_client", "_events", "_paused", "_recorder", "_request", "_resumed", "_sealing",
@@ -153,7 +157,7 @@ class Relay:
         """Begin; the client hears of it later, never from within."""
         services = self._services
         services.open.add(self)
-        begin = self.call.start if self.limits is None else self.call.ask
+        begin = self.call.start if self.limits is None or not self.limits.asks else self.call.ask
         for action in begin(services.clock()):
             ACTIONS[type(action)](self, action)
 

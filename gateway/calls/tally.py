@@ -22,13 +22,14 @@ _call_record = record.in_order(CallRecord)
 _admitted = record.in_order(record.Admitted)
 _attempt_record = record.in_order(AttemptRecord)
 _CALL_VERSION = record.VERSIONS["call"]
+_EXPECTED_VERSION = record.VERSIONS["admitted"]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of a call at its admission.
 
     keys: names of its parameters that some hardware does not apply. wall_ns − now_ns: the offset of the wall clock
-    at its start.
+    at its start. expected: what it is billed if it is lost; unset: nothing.
     """
 
     call_id: str
@@ -48,6 +49,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body_bytes: int
     received_ns: int
     wall_offset_ns: int
+    expected: record.Expected | msgspec.UnsetType = msgspec.UNSET
 
 
 facts_in_order = record.in_order(Facts)
@@ -196,6 +198,7 @@ class Tally:
             admitted_ns,  # at_ns
             facts.body_bytes,  # body_bytes
             facts.call_id,  # call_id
+            facts.expected,  # expected
             facts.key_id,  # key_id
             "admitted",  # kind
             facts.model,  # model
@@ -211,7 +214,7 @@ class Tally:
             facts.tags,  # tags
             facts.tenant,  # tenant
             facts.trace_id,  # trace_id
-            record.VERSION,  # v
+            record.VERSION if facts.expected is msgspec.UNSET else _EXPECTED_VERSION,  # v
         )
 
     def record(

@@ -7,8 +7,18 @@ from collections.abc import Iterator
 import msgspec
 
 from metering.audit.audit import Found
-from metering.cost.pricing import explain
-from metering.record import Admitted, AttemptRecord, CallRecord, Capture, Host, Instance, Outcome, PriceBasis
+from metering.cost.pricing import Unpriced, explain
+from metering.record import (
+    Admitted,
+    AttemptRecord,
+    CallRecord,
+    Capture,
+    Expected,
+    Host,
+    Instance,
+    Outcome,
+    PriceBasis,
+)
 from metering.units import (
     MICRO_USD_PER_USD,
     NS_PER_MS,
@@ -24,6 +34,9 @@ _NEURON = re.compile(r"(inf|trn)\d")
 """Begins the families of Inferentia and Trainium, and of nothing else (AWS, «Instance type naming conventions»)."""
 _LABEL_WIDTH = 10
 
+_UNEXPECTED = frozenset({Unpriced.USAGE_UNKNOWN, Unpriced.SLOT_TIME_UNKNOWN})
+"""Why a lost call has no price although its model has one."""
+
 
 def page(found: Found) -> str:
     """The page, its lines ending in newlines."""
@@ -36,6 +49,9 @@ def _open(line: Admitted) -> Iterator[tuple[str, str]]:
     yield "call", f"{line.call_id}  open: admitted, not ended yet"
     yield from _ask(line)
     yield "times", f"received {_moment(line.received_ns)}"
+    if isinstance(line.expected, Expected):
+        cost = line.expected.cost_pusd
+        yield "if lost", "unpriced" if cost is None else f"${usd_text(cost)}, what it is expected to cost"
 
 
 def _ended(record: CallRecord, host: Host | None) -> Iterator[tuple[str, str]]:
@@ -159,12 +175,18 @@ def _cost(record: CallRecord) -> Iterator[tuple[str, str]]:
         reason = record.unpriced_reason or _UNKNOWN
         instance_type = record.instances[0].type if record.instances else None
         yield "cost", f"unpriced: {reason}"
+        if record.outcome is Outcome.LOST and reason in _UNEXPECTED:
+            yield "", "its worker had seen no such call end, so it was not known what one takes"
+            return
         yield (
             "",
             explain(reason, model=record.model, backend=record.backend or "…", instance_type=instance_type),
         )
         return
-    yield "cost", f"${usd_text(record.cost_pusd)} (estimated)"
+    how = (
+        "expected at its admission" if record.outcome is Outcome.LOST and record.price_basis else "estimated"
+    )
+    yield "cost", f"${usd_text(record.cost_pusd)} ({how})"
     basis = record.price_basis
     if basis is None:
         lost = record.outcome is Outcome.LOST
@@ -195,6 +217,8 @@ def _by_card(record: CallRecord, basis: PriceBasis) -> str:
 def _by_slot_time(record: CallRecord, basis: PriceBasis) -> str:
     assert basis.instance_price_uusd_per_hour is not None
     per_hour = _short(basis.instance_price_uusd_per_hour, MICRO_USD_PER_USD)
+    if record.outcome is Outcome.LOST:
+        return f"what such calls cost of late, derived from slot time at ${per_hour}/h"
     shares = " + ".join(f"{instance.units}/{instance.units_total}" for instance in record.instances)
     slot = _UNKNOWN if record.slot_ns is None else _ms(record.slot_ns)
     return f"derived from slot time: ${per_hour}/h × {shares} × {slot} ÷ {record.slots} slots"

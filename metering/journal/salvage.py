@@ -18,6 +18,9 @@ from metering.journal.chain import Chained, Place
 
 _NULS_BYTES = 64 * 1024
 
+_VERSION_OF_BASES = 2
+"""Of `call`: the first whose price basis may have all that a card prices."""
+
 
 class Closed(NamedTuple):
     """The end of a dead directory: the bytes of its salvage.jsonl and what they say."""
@@ -115,10 +118,27 @@ def _told(data: bytes) -> list[record.Line | None] | None:
 
 
 def lost(admitted: record.Admitted, *, at_ns: int, seq: int, prev: str) -> record.CallRecord:
-    """The record of a call whose process died before its end. It costs its tenant nothing.
+    """The record of a call whose process died before its end.
 
-    What the backend did with it is not known: no attempt, no status, usage unknown.
+    What the backend did with it is not known: no attempt, no status. It costs its tenant nothing, and its usage is
+    unknown; or, where its admission says what was expected of it, that.
     """
+    made = _free(admitted, at_ns=at_ns, seq=seq, prev=prev)
+    expected = admitted.expected
+    if isinstance(expected, msgspec.UnsetType):
+        return made
+    return msgspec.structs.replace(
+        made,
+        cost_pusd=expected.cost_pusd,
+        price_basis=expected.price_basis,
+        rate_card=expected.rate_card,
+        unpriced_reason=expected.unpriced_reason,
+        usage=expected.usage,
+        v=_VERSION_OF_BASES,
+    )
+
+
+def _free(admitted: record.Admitted, *, at_ns: int, seq: int, prev: str) -> record.CallRecord:
     return record.CallRecord(
         admitted_ns=admitted.admitted_ns,
         at_ns=at_ns,

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from metering import record
 from metering.journal import chain, journal, salvage
 from metering.journal.ballast import Ballast
@@ -99,6 +101,17 @@ def lost_not_closed() -> None:
         return close(without, begin)
 
     salvage.close = close_without_lost
+
+
+def lost_for_nothing() -> None:
+    """A lost call costs nothing, whatever its admission says."""
+    lost = salvage.lost
+
+    def lost_free(admitted: record.Admitted, *, at_ns: int, seq: int, prev: str) -> record.CallRecord:
+        free = msgspec.structs.replace(admitted, expected=msgspec.UNSET)
+        return lost(free, at_ns=at_ns, seq=seq, prev=prev)
+
+    salvage.lost = lost_free
 
 
 def salvaged_in_place() -> None:
@@ -499,6 +512,7 @@ MUTATIONS = {
         predecessor_not_asked_for,
         mark_not_checked,
         lost_not_closed,
+        lost_for_nothing,
         salvaged_in_place,
         gap_counted,
         disk_broken,

@@ -108,6 +108,7 @@ class FakeLimits:
     """What limits say of a call, when the script has them say it. asked: an answer is waited for."""
 
     LINES = b"x-ratelimit-remaining-requests: 7\r\n"
+    asks = True
 
     def __init__(self, laws: Laws) -> None:
         self._laws = laws

@@ -47,7 +47,7 @@ def _ask(call_id: str, at_ns: int) -> dict[str, Any]:
 
 
 def admitted(call_id: str, *, at_ns: int = AT_NS, **fields: Any) -> Make:
-    values = _ask(call_id, at_ns) | fields
+    values = _ask(call_id, at_ns) | {"v": 2 if "expected" in fields else 1} | fields
     return lambda seq, prev: record.Admitted(**values, seq=seq, prev=prev)
 
 

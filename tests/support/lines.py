@@ -89,6 +89,7 @@ def admitted(seq: int = 2, prev: str = chain.ZEROS, **fields: Any) -> Admitted:
         "tags": {},
         "tenant": "acme",
         "trace_id": None,
+        "v": 2 if "expected" in fields else 1,
     }
     return Admitted(seq=seq, prev=prev, **(plain | fields))
 

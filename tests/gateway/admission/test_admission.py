@@ -1,7 +1,7 @@
 """One call's dealings with its limits, from wish to settling; the limiter is a book that notes what it is told."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -10,14 +10,14 @@ from backends.errors import BackendDisconnected
 from gateway.admission.admission import CONCURRENCY_WAIT_MS, Admission, Admissions, error_of
 from gateway.api import errors
 from gateway.api.auth import Principal
-from gateway.api.operations import OPERATIONS
+from gateway.api.operations import ALL_OPERATIONS, OPERATIONS
 from gateway.api.wire import read_ask
 from gateway.calls.targets import ServedModel
 from gateway.configuration.config import Tenant
 from metering.limits.asks import Answer, Granted, Place, Rate, Refused, Scope, Wish
 from metering.limits.limiter import CANNOT
 from metering.limits.terms import Terms
-from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Outcome
+from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Expected, Outcome
 from metering.usage import UNKNOWN, Usage, UsageSource
 from tests.support.machine import LIMITS, facts, plan, target
 
@@ -225,6 +225,52 @@ def test_only_whole_answers_teach(outcome: Outcome, learned: bool) -> None:
     first, second = book.wishes
     assert first.hold_pusd == len(UNBOUND) // 4
     assert second.hold_pusd == (10 + 5 if learned else len(UNBOUND) // 4)
+
+
+# -- lost calls that are billed
+
+BILLED = Tenant(name="acme", lost="estimated")
+
+
+def test_the_lost_calls_of_who_is_not_billed_for_them_have_no_price() -> None:
+    assert begun(Book()).expected is msgspec.UNSET
+    assert begun(Book(), tenant=Tenant(name="zeta", lost="estimated")).expected is msgspec.UNSET
+
+
+@pytest.mark.parametrize("applying", [True, False])
+@pytest.mark.parametrize("hold", ["expected", "worst"])
+def test_a_lost_call_is_billed_what_it_is_expected_to_cost_and_never_the_worst(
+    *, applying: bool, hold: Literal["expected", "worst"]
+) -> None:
+    admission = begun(Book(applying=applying), tenant=msgspec.structs.replace(BILLED, hold=hold))
+    assert isinstance(admission.expected, Expected)
+    assert admission.expected.cost_pusd == len(BODY) // 4 + 5
+    assert admission.asks == applying
+
+
+def test_where_no_limit_applies_nobody_is_asked_and_it_is_learned_from() -> None:
+    book = Book(applying=False)
+    admissions = Admissions(book)
+    admissions.use([BILLED])
+    costs = []
+    for _ in range(2):
+        admission = admissions.of(PRINCIPAL, SERVED, CHAT, read_ask(UNBOUND, CHAT), UNBOUND, PLAN, 0)
+        assert admission is not None
+        assert (admission.asks, admission.bound, admission.lines) == (False, None, b"")
+        assert isinstance(admission.expected, Expected)
+        costs.append(admission.expected.cost_pusd)
+        admission.sealed(line())
+        admission.end()
+    assert costs == [None, 10 + 5]
+    assert (book.wishes, book.told) == ([], [])
+
+
+def test_what_costs_nothing_is_lost_for_nothing() -> None:
+    tokenize = ALL_OPERATIONS["/tokenize"]
+    admissions = Admissions(Book(applying=False))
+    admissions.use([BILLED])
+    body = b'{"model":"m1","prompt":"hi"}'
+    assert admissions.of(PRINCIPAL, SERVED, tokenize, read_ask(body, tokenize), body, PLAN, 0) is None
 
 
 # -- what a client is told

@@ -142,6 +142,63 @@ def test_only_so_many_are_remembered() -> None:
     assert known.expected(f"t{LEARNED_MAX}", "m1", CHAT, CARD).hold_pusd == 90_000
 
 
+# -- if lost
+
+
+def test_a_lost_call_is_billed_what_is_expected_by_the_card_and_shows_of_what() -> None:
+    known = Expectations()
+    known.learn("acme", "m1", CHAT, used(10, 40), 90_000)
+    found = known.if_lost("acme", "m1", demand(choices=2), CARD)
+    assert (
+        found.cost_pusd == 10_000 + 160_000 == known.expected("acme", "m1", demand(choices=2), CARD).hold_pusd
+    )
+    assert found.usage == Usage(source=UsageSource.ESTIMATED, prompt_tokens=10, completion_tokens=80)
+    assert (found.price_basis, found.rate_card, found.unpriced_reason) == (CARD.basis, CARD.id, None)
+
+
+FORM = Demand(body_bytes=80_000, max_tokens=None, choices=1, generates=False, is_form=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "usage", "cost"),
+    [
+        (demand(max_tokens=5), Usage(source=UsageSource.ESTIMATED, prompt_tokens=20, completion_tokens=5), 30_000),
+        (demand(generates=False), Usage(source=UsageSource.ESTIMATED, prompt_tokens=20, completion_tokens=0), 20_000),
+        (CHAT, Usage(source=UsageSource.ESTIMATED, prompt_tokens=20), None),  # nobody knows how long its answer is
+        (FORM, UNKNOWN, None),
+    ],
+)  # fmt: skip
+def test_before_anything_is_learned_what_nobody_knows_is_not_billed(
+    asked: Demand, usage: Usage, cost: int | None
+) -> None:
+    found = Expectations().if_lost("acme", "m1", asked, CARD)
+    assert (found.usage, found.cost_pusd) == (usage, cost)
+    assert found.unpriced_reason == (None if cost is not None else Unpriced.USAGE_UNKNOWN)
+
+
+def test_what_is_learned_of_audio_is_billed() -> None:
+    known = Expectations()
+    known.learn("acme", "m1", FORM, used(100, 30), 160_000)
+    assert known.if_lost("acme", "m1", FORM, CARD).cost_pusd == 100_000 + 60_000
+
+
+def test_where_slot_time_is_priced_it_is_what_such_calls_cost() -> None:
+    known, rate = Expectations(), slot_rate()
+    found = known.if_lost("acme", "m1", CHAT, rate)
+    assert (found.cost_pusd, found.unpriced_reason) == (None, Unpriced.SLOT_TIME_UNKNOWN)
+    known.learn("acme", "m1", CHAT, used(1, 1), None)
+    assert known.if_lost("acme", "m1", CHAT, rate).cost_pusd is None
+    known.learn("acme", "m1", CHAT, used(1, 1), 800)
+    found = known.if_lost("acme", "m1", CHAT, rate)
+    assert (found.cost_pusd, found.price_basis, found.rate_card) == (800, rate.basis, None)
+
+
+def test_what_has_no_price_is_unpriced_and_not_free() -> None:
+    found = Expectations().if_lost("acme", "m1", demand(max_tokens=5), Unpriced.PRICE_UNKNOWN)
+    assert (found.cost_pusd, found.unpriced_reason) == (None, Unpriced.PRICE_UNKNOWN)
+    assert found.usage.completion_tokens == 5
+
+
 # -- worst
 
 

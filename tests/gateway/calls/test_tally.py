@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable
@@ -51,6 +52,26 @@ def test_a_record_made_in_order_is_a_record() -> None:
     assert isinstance(made, CallRecord)
     assert chain.encode(made) == chain.encode(known)
     assert chain.decode(chain.encode(made)) == known
+
+
+EXPECTED = record.Expected(
+    cost_pusd=35, price_basis=record.PriceBasis(kind="card"), rate_card="m1/inf2@2026-11-28", unpriced_reason=None,
+    usage=Usage(source=UsageSource.ESTIMATED, prompt_tokens=25, completion_tokens=5),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("expected", "version"), [(msgspec.UNSET, 1), (EXPECTED, 2)])
+def test_an_admission_says_what_is_expected_of_it_only_where_that_is_billed(
+    expected: record.Expected | msgspec.UnsetType, version: int
+) -> None:
+    known = msgspec.structs.replace(machine.facts(), expected=expected)
+    tally = Tally(known, machine.plan((machine.target("b1"),)))
+    tally.admitted_ns = 0
+    line = json.loads(chain.encode(tally.admitted(2, chain.ZEROS)))
+    assert (line["v"], "expected" in line) == (version, version == 2)
+    if version == 2:
+        assert line["expected"]["cost_pusd"] == 35
+        assert line["expected"]["usage"]["prompt_tokens"] == 25
 
 
 CHANGE_NS = 10 * machine.SECOND

@@ -18,6 +18,7 @@ from metering.record import (
     AttemptOutcome,
     AttemptRecord,
     CallRecord,
+    Expected,
     Host,
     Instance,
     LeftOut,
@@ -106,6 +107,61 @@ def test_a_lost_call_is_in_the_salvage(tmp_path: pathlib.Path) -> None:
     assert "sent to   not known: its process was killed" in page(found)
     assert "a lost call is not charged" in page(found)
     assert [ended(one).call_id for one in audit.last(tmp_path, 5)] == [f"{WRITER}-1"]
+
+
+CARD_BASIS = PriceBasis(kind="card", prompt_pusd_per_mtok=300_000_000_000, date="2026-11-28", source="test")
+DERIVED_BASIS = PriceBasis(
+    kind="derived", instance_price_uusd_per_hour=6_490_630, date="2026-11-28", source="test"
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "open_says", "lost_says"),
+    [
+        (
+            Expected(
+                cost_pusd=7_500_000, price_basis=CARD_BASIS, rate_card="m/inf2@2026-11-28", unpriced_reason=None,
+                usage=Usage(source=UsageSource.ESTIMATED, prompt_tokens=25, completion_tokens=5),
+            ),
+            "if lost   $0.000007500000, what it is expected to cost\n",
+            [
+                "cost      $0.000007500000 (expected at its admission)\n",
+                "rate card m/inf2@2026-11-28: prompt $0.3 per 1M tokens\n",
+                "tokens    prompt 25  completion 5  source estimated\n",
+            ],
+        ),
+        (
+            Expected(
+                cost_pusd=7_500_000, price_basis=DERIVED_BASIS, rate_card=None, unpriced_reason=None, usage=UNKNOWN
+            ),
+            "if lost   $0.000007500000, what it is expected to cost\n",
+            ["what such calls cost of late, derived from slot time at $6.49063/h\n"],
+        ),
+        (
+            Expected(
+                cost_pusd=None, price_basis=None, rate_card=None, unpriced_reason="usage_unknown", usage=UNKNOWN
+            ),
+            "if lost   unpriced\n",
+            ["cost      unpriced: usage_unknown\n", "its worker had seen no such call end"],
+        ),
+        (
+            Expected(
+                cost_pusd=None, price_basis=None, rate_card=None, unpriced_reason="instance_price_unknown",
+                usage=UNKNOWN,
+            ),
+            "if lost   unpriced\n",
+            ["cost      unpriced: instance_price_unknown\n", "weighbridge prices import"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_lost_call_that_is_billed_says_by_what(
+    tmp_path: pathlib.Path, expected: Expected, open_says: str, lost_says: list[str]
+) -> None:
+    write_directory(tmp_path, [start(), admitted(f"{WRITER}-1", expected=expected)])
+    assert open_says in page(audit.find(tmp_path, f"{WRITER}-1"))
+    salvage_dead(tmp_path)
+    text = page(audit.find(tmp_path, f"{WRITER}-1"))
+    assert [said for said in lost_says if said not in text] == []
 
 
 @pytest.mark.parametrize(

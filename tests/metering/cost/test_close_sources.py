@@ -11,6 +11,8 @@ from metering.archive.trimming import Trimmer
 from metering.cost.close_row import CloseRow
 from metering.cost.close_sources import Sources
 from metering.journal.journal import Directory, salvage_dead
+from metering.record import Expected, PriceBasis
+from metering.usage import Usage, UsageSource
 from tests.support.archives import Place, make_facts, seal_all
 from tests.support.fleet import AT_NS, HOUR, MINUTE_NS, NS_PER_HOUR, Site, busy, registration
 from tests.support.journals import Make, admitted, start, stop, tick, write_directory
@@ -177,6 +179,25 @@ def test_lost_calls_of_a_directory_that_was_closed_count(
     place.archiver().archive(directory)
     site = Site(tmp_path / "a", objects)
     assert calls(site) == {"acme": 2, "lost": 1}
+
+
+def test_a_lost_call_that_is_billed_is_estimated_in_its_hour_and_holds_no_slot(
+    tmp_path: pathlib.Path,
+) -> None:
+    expected = Expected(
+        cost_pusd=17, price_basis=PriceBasis(kind="card"), rate_card="m1/inf2@2026-01-01", unpriced_reason=None,
+        usage=Usage(source=UsageSource.ESTIMATED, prompt_tokens=10, completion_tokens=5),
+    )  # fmt: skip
+    place = Place(tmp_path)
+    at_ns = AT_NS + 40 * MINUTE_NS
+    makes = [start(writer=A), *lines()[:6], admitted("w-9", at_ns=at_ns, tenant="billed", expected=expected)]
+    write_directory(place.journals, makes, writer=A, per_segment=4)
+    salvage_dead(place.journals)
+    site = Site(tmp_path)
+    assert calls(site) == {"acme": 2, "billed": 1}
+    (row,) = (row for row in rows(site) if row.tenant == "billed")
+    assert (row.estimated_pusd, row.prompt_tokens, row.completion_tokens) == (17, 10, 5)
+    assert (row.instance_id, row.micro_hours, row.slot_ns, row.unpriced_calls) == (None, 0, 0, 0)
 
 
 def test_an_archived_segment_without_facts_has_them_made(

@@ -14,7 +14,7 @@ import pytest
 from metering.audit import audit, verify
 from metering.audit.findings import Verdict
 from metering.export.export import rows_from_journal
-from metering.journal import journal
+from metering.journal import chain, journal
 from metering.journal.journal import Directory, directories, salvage_dead
 from metering.ledger.folder import Folder
 from metering.pages import gone, pages
@@ -42,6 +42,16 @@ def test_all_its_kinds_are_read(root: pathlib.Path) -> None:
     assert len(lines) == 27
     assert all(one.line is not None and one.line.v == 1 for one in lines)
     assert [one.line.count for one in lines if isinstance(one.line, Refused)] == [1]
+
+
+def test_admissions_of_a_call_that_is_lost_for_nothing_are_written_as_they_were(root: pathlib.Path) -> None:
+    """To the byte: what came since is in the lines of those alone whom it concerns."""
+    read = [one for directory in directories(root) for one in directory.chained()]
+    admissions = [one for one in read if isinstance(one.line, Admitted)]
+    assert len(admissions) == 6
+    for one in admissions:
+        assert one.line is not None
+        assert chain.encode_bare(one.line) == one.data
 
 
 def test_it_is_closed_to_the_bytes_that_it_closed_it_to_itself(root: pathlib.Path) -> None:

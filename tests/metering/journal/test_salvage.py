@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import pathlib
 import shutil
 import tempfile
@@ -13,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metering import record
+from metering.cost.pricing import RateCard, Unpriced
 from metering.journal import chain, salvage
 from metering.journal.chain import Segment
 from metering.journal.journal import SALVAGE, Directory, salvage_dead
+from metering.usage import Usage, UsageSource
+from tests.mutants import mutations
 from tests.support import journals
 from tests.support.journals import AT_NS, Make
 
@@ -48,11 +52,91 @@ def test_a_lost_record_has_all_of_its_admission_and_costs_nothing() -> None:
     lost, admitted = end[0], make(2, "")
     assert isinstance(lost, record.CallRecord)
     assert isinstance(admitted, record.Admitted)
-    for field in set(record.Admitted.__struct_fields__) - {"at_ns", "kind", "prev", "seq"}:
+    for field in set(record.Admitted.__struct_fields__) - {"at_ns", "expected", "kind", "prev", "seq"}:
         assert getattr(lost, field) == getattr(admitted, field), field
     assert lost.outcome is record.Outcome.LOST
     assert (lost.at_ns, lost.finished_ns, lost.cost_pusd) == (AT_NS + 5, AT_NS + 5, 0)
     assert (lost.status, lost.attempts, lost.rate_card, lost.usage) == (None, (), None, record.UNKNOWN)
+
+
+CARD = RateCard(
+    model="llama", hardware="inf2", prompt=300_000, cached_prompt=30_000, completion=1_200_000, per_request=7,
+    other={"audio_s": 5}, date="2026-11-28", source="test",
+)  # fmt: skip
+
+
+@st.composite
+def expectations(draw: st.DrawFn) -> record.Expected:
+    """With a cost by a card, or with a reason why there is none."""
+    counts = st.none() | st.integers(0, 2**53)
+    usage = record.UNKNOWN
+    if draw(st.booleans()):
+        usage = Usage(
+            source=UsageSource.ESTIMATED, prompt_tokens=draw(counts), completion_tokens=draw(counts)
+        )
+    reason = draw(st.none() | st.sampled_from(list(Unpriced)).map(str))
+    return record.Expected(
+        cost_pusd=draw(st.integers(0, 2**60)) if reason is None else None,
+        price_basis=CARD.basis if reason is None else None,
+        rate_card=CARD.id if reason is None else None,
+        unpriced_reason=reason,
+        usage=usage,
+    )
+
+
+BILL = ("cost_pusd", "price_basis", "rate_card", "unpriced_reason", "usage")
+FREE = {
+    "cost_pusd": 0, "price_basis": None, "rate_card": None, "unpriced_reason": None,
+    "usage": {
+        "cached_prompt_tokens": None, "completion_tokens": None, "energy_uj": None, "other": None,
+        "prompt_tokens": None, "reasoning_tokens": None, "source": "unknown",
+    },
+}  # fmt: skip
+
+
+def ends_of(lines: list[bytes]) -> list[dict[str, object]]:
+    """The lost records that these lines are closed with, read as plain JSON."""
+    found = salvage.close(chain.walk([Segment(1, [b"".join(lines)])]))
+    return [one for one in map(json.loads, found.data.splitlines()) if one["kind"] == "call"]
+
+
+def billed_as_expected(expected: list[record.Expected | None]) -> None:
+    """The law: who is billed for lost calls has what was expected; everybody else's records do not change by a byte."""
+    made = [f"w-{number}" for number in range(1, len(expected) + 1)]
+    free = [journals.start(), *(journals.admitted(call_id) for call_id in made)]
+    mixed = [
+        journals.admitted(call_id) if one is None else journals.admitted(call_id, expected=one)
+        for call_id, one in zip(made, expected, strict=True)
+    ]
+    lines = journals.encoded([journals.start(), *mixed])
+    of_all, of_free = ends_of(lines), ends_of(journals.encoded(free))
+    admissions = [json.loads(line) for line in lines[1:]]
+    for admission, billed, unbilled in zip(admissions, of_all, of_free, strict=True):
+        assert {name: unbilled[name] for name in BILL} == FREE
+        if "expected" not in admission:
+            assert admission["v"] == 1
+            assert billed | {"prev": ""} == unbilled | {"prev": ""}, "but for the line before"
+            continue
+        assert admission["v"] == 2
+        assert {name: billed[name] for name in BILL} == admission["expected"]
+        of_version_2 = unbilled | admission["expected"] | {"prev": billed["prev"], "v": 2}
+        assert billed == of_version_2, "and nothing else is another"
+
+
+@given(st.lists(st.none() | expectations(), min_size=1, max_size=6))
+def test_a_lost_call_is_billed_what_its_admission_expects(expected: list[record.Expected | None]) -> None:
+    billed_as_expected(expected)
+
+
+def test_lost_calls_that_are_all_free_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: what was expected is not looked at."""
+    monkeypatch.setattr(salvage, "lost", salvage.lost)  # is put back at the end
+    mutations.lost_for_nothing()
+    one = record.Expected(
+        cost_pusd=3, price_basis=CARD.basis, rate_card=CARD.id, unpriced_reason=None, usage=record.UNKNOWN
+    )
+    with pytest.raises(AssertionError):
+        billed_as_expected([one])
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 4096, b'{"at_ns":17'])
