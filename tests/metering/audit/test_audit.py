@@ -286,7 +286,9 @@ def test_json_has_times_as_strings(tmp_path: pathlib.Path) -> None:
     assert shown["attempts"][0]["first_event_ns"] is None
     assert shown["cost_pusd"] == 22_500_000
     assert shown["tags"] == {"cost_centre": "1234", "team": "search"}
-    assert set(shown) == set(CallRecord.__struct_fields__) - {"capture"}, "which is there only of content that is kept"
+    assert set(shown) == set(CallRecord.__struct_fields__) - {"capture"}, (
+        "which is there only of content that is kept"
+    )
 
     def beyond_doubles(value: object) -> bool:
         if isinstance(value, dict):
