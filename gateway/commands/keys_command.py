@@ -4,6 +4,7 @@ import argparse
 import pathlib
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from gateway.commands import admin_client, admin_page, settings
 from gateway.commands.admin_client import Admin, Json, part
@@ -19,6 +20,9 @@ from gateway.commands.commands import (
 )
 from gateway.commands.keys import ADMIN_KEY_FILE, kept_key
 from gateway.configuration.config import Scope
+
+if TYPE_CHECKING:
+    from metering.record import Entry
 
 BOOTSTRAP_TENANT = "operators"
 SCOPES: tuple[Scope, ...] = ("inference", "operator", "finance", "auditor")
@@ -137,8 +141,13 @@ def bootstrap(args: argparse.Namespace) -> int:
     copy.take(copy.unread(file.read()))
     identity, made = key_id(key_hash), []
     known = copy.get("key", identity)
-    if known is not None and known.revoked:
-        raise CommandError(f"the key in {key_file} was revoked; remove that file to get a new one")
+    if known is not None and (state := _shut(known, now_ns)):
+        raise CommandError(f"the key in {key_file} {state}; remove that file to get a new one")
+    settings = None if known is None else entries.read(known, KeySettings)
+    owner = copy.get("tenant", settings.tenant if settings else args.tenant)
+    if owner is not None and _is_disabled(owner):
+        remedy = "make a key of another one with --tenant and --key-file"
+        raise CommandError(f"the tenant {owner.name} is disabled, and its keys open nothing; {remedy}")
     if known is None:
         if copy.get("tenant", args.tenant) is None:
             tenant = TenantSettings(name=args.tenant)
@@ -152,6 +161,32 @@ def bootstrap(args: argparse.Namespace) -> int:
     sys.stdout.write(f"key_file: {key_file}\nkey_id: {identity}\n")
     say("a gateway that runs here knows it within a second; the others of its store, through it")
     return EXIT_OK
+
+
+def _shut(known: "Entry", now_ns: int) -> str | None:
+    """Why a key of the directory opens nothing; None: it does."""
+    from gateway.directory import entries
+    from gateway.directory.entries import KeySettings
+    from metering.periods import parse_instant
+
+    settings = entries.read(known, KeySettings)
+    if known.revoked:
+        return "was revoked"
+    if settings is None:
+        return "cannot be read: a newer gateway wrote of it"
+    if settings.disabled:
+        return "is disabled"
+    if settings.expires is not None and parse_instant(settings.expires) <= now_ns:
+        return "has expired"
+    return None
+
+
+def _is_disabled(owner: "Entry") -> bool:
+    from gateway.directory import entries
+    from gateway.directory.entries import TenantSettings
+
+    tenant = entries.read(owner, TenantSettings)
+    return tenant is not None and tenant.disabled
 
 
 def _say(args: argparse.Namespace, found: Json) -> int:

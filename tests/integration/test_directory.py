@@ -420,6 +420,35 @@ def test_all_of_it_by_commands(front: Gateway) -> None:
     assert all(line["actor"].startswith("cli:") for line in told)
 
 
+def test_who_has_shut_himself_out_is_told_the_way_back_in(front: Gateway) -> None:
+    """By whoever may write to the state directory: there is always one more key to be made."""
+    place = ("--tenant", "shut-out", "--key-file", str(front.state_dir / "shut-out"))
+
+    def bootstrap(*words: str, code: int = 0) -> str:
+        return run(front, "keys", "bootstrap", *(words or place), code=code)
+
+    def asked(*words: str) -> None:
+        run(front, *words, "--key-file", place[-1])
+
+    identity = bootstrap().partition("key_id: ")[2].strip()
+    operator = pathlib.Path(place[-1]).read_text().strip()
+    eventually(lambda: ask(front, "GET", "/admin/v1/keys", operator).status == 200)
+    asked("keys", "disable", identity)
+    eventually(lambda: "is disabled; remove that file" in bootstrap(code=1))
+    pathlib.Path(place[-1]).unlink()
+    identity = bootstrap().partition("key_id: ")[2].strip()
+    operator = pathlib.Path(place[-1]).read_text().strip()
+    eventually(lambda: ask(front, "GET", "/admin/v1/keys", operator).status == 200)
+    asked("keys", "rotate", identity, "--overlap-s", "1")
+    eventually(lambda: "has expired; remove that file" in bootstrap(code=1))
+    pathlib.Path(place[-1]).unlink()
+    bootstrap()
+    operator = pathlib.Path(place[-1]).read_text().strip()
+    eventually(lambda: ask(front, "GET", "/admin/v1/keys", operator).status == 200)
+    asked("tenants", "disable", "shut-out")
+    eventually(lambda: "shut-out is disabled, and its keys open nothing" in bootstrap(code=1))
+
+
 @pytest.fixture
 def lone(b1: Scripted, tmp_path: pathlib.Path) -> Iterator[Gateway]:
     """A gateway with a store of its own, two workers, and little patience with a store that is away."""
