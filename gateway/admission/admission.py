@@ -256,7 +256,8 @@ def error_of(refused: Refused) -> GatewayError:
             "the limits of this key cannot be looked at now; try again", retry_after_s=1
         )
     if refused.code == "insufficient_quota":
-        return errors.OutOfBudget(f"there is no room under {limit}", limit=limit, wait_ms=wait_ms)
+        when = "" if wait_ms is None else f"; its window ends in {ratelimit_headers.duration(wait_ms)}"
+        return errors.OutOfBudget(f"there is no room under {limit}{when}", limit=limit, wait_ms=wait_ms)
     kind = limit.partition(" ")[0]
     if kind == "concurrency":
         wait_ms = wait_ms or CONCURRENCY_WAIT_MS

@@ -371,6 +371,8 @@ class Desk:
             case _:
                 window, pusd, _ = [*budgets_of(said)][verdict.budget]
                 limit = f"budget of {scope_words(said.scope)}: {_usd(pusd)} USD in {window}"
+                if ask.hold_pusd > pusd:
+                    limit += f", and this call alone may cost {_usd(ask.hold_pusd)}"
                 wait_ms = max(0, -(-(end_ns(str(window)) + BEFORE_NS - wall_ns) // NS_PER_MS))
         return refusal(ask, limit, wait_ms, of_budget=verdict.limit == Limit.BUDGET)
 

@@ -532,7 +532,9 @@ class Limiter:
 
 def unpriced(ask: Ask) -> Refused:
     """A hard budget does not take what may cost anything."""
-    return refusal(ask, "a hard budget, and this call cannot be priced beforehand", None, of_budget=True)
+    return refusal(
+        ask, "a hard budget, which takes no call that cannot be priced beforehand", None, of_budget=True
+    )
 
 
 def _lua(name: str) -> str:

@@ -297,7 +297,12 @@ def test_what_costs_nothing_is_lost_for_nothing() -> None:
         ),
         (
             Refused(code="insufficient_quota", limit="budget of the key k: 5 USD in 202611", retry_after_ms=7_000),
-            errors.OutOfBudget, "insufficient_quota", 7_000, "budget of the key k: 5 USD in 202611",
+            errors.OutOfBudget, "insufficient_quota", 7_000,
+            "budget of the key k: 5 USD in 202611; its window ends in 7s",
+        ),
+        (
+            Refused(code="insufficient_quota", limit="a hard budget, which takes …"),
+            errors.OutOfBudget, "insufficient_quota", None, "there is no room under a hard budget, which takes …",
         ),
     ],
 )  # fmt: skip

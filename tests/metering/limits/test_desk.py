@@ -172,7 +172,7 @@ def answer_of(desk: Desk, sums: Sums, ask: Ask) -> Answer:
     [
         (
             Terms(budgets=(BudgetTerms(pusd=1, per="hour"),)),
-            "budget of the key k1: 0.000000000001 USD in 2026112812",
+            "budget of the key k1: 0.000000000001 USD in 2026112812, and this call alone may cost 0.00000000003",
             1_801_000,
         ),
         (
