@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from backends.upstream import Attempt
 from metering import record
 from metering.journal import chain, journal, salvage
 from metering.journal.ballast import Ballast
@@ -502,6 +503,24 @@ def _edit_script(old: str, new: str) -> None:
     Store.__init__ = init_edited
 
 
+def broken_off_late() -> None:
+    """A call that is broken off frees its slot, and its connection is closed only when its backend has nearly ended."""
+    abort = Attempt.abort
+
+    def abort_later(attempt: Attempt) -> None:
+        attempt._exchange = _Deaf()
+        asyncio.get_running_loop().call_later(LATE_S, abort, attempt)
+
+    Attempt.abort = abort_later
+
+
+class _Deaf:
+    """An exchange that hears nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 MUTATIONS = {
     each.__name__: each
     for each in (
@@ -544,6 +563,7 @@ MUTATIONS = {
         attempts_unlimited,
         revoked_forgotten,
         change_untold,
+        broken_off_late,
         copies_unheard,
     )
 }

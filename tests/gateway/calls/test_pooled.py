@@ -10,8 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from gateway.calls.fairness import Claim
+from gateway.calls.pooled import PooledSeats
 from metering.limits.pool_member import Member
 from metering.limits.pool_messages import Reply
+from tests.support import pool_model
 from tests.support.pool_model import PoolModel
 from tests.support.pool_world import MS, NETWORK_NS, SECOND, Worker, World
 
@@ -90,25 +92,65 @@ def test_a_mutant_whose_workers_keep_their_slots_strays(monkeypatch: pytest.Monk
     assert uneven(1) > 0.2
 
 
-def test_one_worker_alone_asks_nobody() -> None:
+def counted(world: World) -> list[int]:
+    """Times of messages (ns), from now on."""
+    times: list[int] = []
+    step = world.store.step
+
+    def counting(message, now_ms):
+        times.append(world.now_ns)
+        return step(message, now_ms)
+
+    world.store.step = counting  # type: ignore[method-assign]
+    return times
+
+
+def messages_of_one_alone(*, clients: int) -> tuple[int, int]:
+    """One worker of 8 slots for ten seconds. returns: messages, calls."""
     world = World(1, slots=8, claims={"a": Claim(), "b": Claim()}, mean_ms=10)
     worker = world.worker(8)
     world.run(2 * SECOND)
-    asked: list[int] = []
-    step = world.store.step
-
-    def counted(message, now_ms):
-        asked.append(now_ms)
-        return step(message, now_ms)
-
-    world.store.step = counted  # type: ignore[method-assign]
-    for _ in range(12):
-        again(worker, "a")
-        again(worker, "b")
+    times = counted(world)
+    for number in range(clients):
+        again(worker, "ab"[number % 2])
     world.run(12 * SECOND)
-    assert len(world.served) > 5_000
-    assert len(asked) <= 11 * 5 + 1, "beats while calls wait, and nothing else"
-    assert world.worst == 8
+    assert world.worst <= 8
+    return len(times), len(world.served)
+
+
+def test_one_worker_alone_says_nothing_of_a_call() -> None:
+    """A beat a second, whether there are none, as many as there are slots, or some that wait."""
+    counts = [messages_of_one_alone(clients=clients) for clients in (0, 6, 24)]
+    assert [calls > 5_000 for _, calls in counts] == [False, True, True]
+    assert all(8 <= messages <= 10 for messages, _ in counts), counts
+
+
+def test_a_mutant_that_asks_though_it_is_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Member, "alone", property(lambda _member: False, lambda *_: None), raising=False)
+    assert messages_of_one_alone(clients=24)[0] > 100
+
+
+def messages_of_two(*, calls_each_ms: int) -> tuple[int, int]:
+    """Two workers with slots for all that come, for ten seconds. returns: messages, calls."""
+    world = World(1, slots=16, claims={"a": Claim()}, mean_ms=10)
+    workers = [world.worker(8) for _ in range(2)]
+    world.run(2 * SECOND)
+    times = counted(world)
+
+    def come() -> None:
+        for worker in workers:
+            worker.call("a")
+        world.after(calls_each_ms * MS, come)
+
+    come()
+    world.run(12 * SECOND)
+    return len(times), len(world.served)
+
+
+def test_of_two_workers_neither_asks_for_a_call_that_finds_its_slot() -> None:
+    messages, calls = messages_of_two(calls_each_ms=10)
+    assert calls > 1_500
+    assert messages < calls / 4, "slots that are kept for a moment serve the next call"
 
 
 def test_a_second_worker_gets_its_part_at_once_and_all_when_the_first_ends() -> None:
@@ -145,6 +187,48 @@ def test_slots_of_a_silent_worker_are_free_after_20_s() -> None:
     assert second.seats.seats_of("b") < 8
     world.run(26 * SECOND)
     assert second.seats.taken("b") == 8
+
+
+def one_comes_when_the_store_is_emptied(seed: int) -> World:
+    """Two workers hold all slots with long calls and have nothing to say; the emptied store hears of a third first."""
+    world = World(seed, slots=8, claims={"a": Claim()}, mean_ms=4_000)
+    workers = [world.worker(4) for _ in range(2)]
+    world.run(2 * SECOND)
+    for worker in workers:
+        for _ in range(4):
+            again(worker, "a")
+    world.run(6 * SECOND + 300 * MS)  # between two of their beats
+    world.store.flush()
+    third = world.worker(4)
+    for _ in range(6):
+        again(third, "a")
+    world.run(20 * SECOND)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_comes_when_the_store_is_emptied_takes_no_slot_of_the_others(seed: int) -> None:
+    world = one_comes_when_the_store_is_emptied(seed)
+    assert world.worst == 8
+    assert world.workers["w2"].seats.taken("b") > 0
+
+
+def call_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not know a pool takes whoever comes to it for the first."""
+    monkeypatch.setattr(pool_model, "CALL_MS", -1)
+
+
+def hear_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were there before are called, and say nothing until their next word is due."""
+    monkeypatch.setattr(PooledSeats, "woken", lambda *_: None)
+
+
+@pytest.mark.parametrize("mutant", [call_nobody, hear_no_call])
+def test_a_mutant_that_does_not_call_the_others_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    assert max(one_comes_when_the_store_is_emptied(seed).worst for seed in range(4)) > 8
 
 
 def trouble(world: World, parts: int) -> None:
