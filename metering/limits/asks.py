@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from metering.limits.messages import HALF, ScopeSaid, said_budgets
-from metering.limits.rules import UNIT
+from metering.limits.rules import ROUND, UNIT
 from metering.limits.terms import Era, Terms
 
 
@@ -54,19 +54,44 @@ class Rate(NamedTuple):
     reset_ms: int
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """An answer, as far as it tells how scopes stand: `stands` as a reply has it. ms: when it was heard (monotonic)."""
+
+    ms: int
+    stands: list[int]
+
+    def requests_debt(self, place: int) -> int:
+        """Of the scope at this place of the message."""
+        return self.stands[3 * place + 1]
+
+    def tokens_debt(self, place: int) -> int:
+        """Likewise."""
+        return self.stands[3 * place + 2]
+
+
+NOTHING_HEARD = Heard(0, [0, 0, 0])
+
+
 class Scope:
     """One scope of a tenant in this worker: its limits, the worker's own sums, and how it stood when last heard of.
 
-    running, requests, tokens, budgets: as messages say them (metering/limits/messages.py); 0 is no limit. windows: of
-    its budgets, in this era; held: what calls hold, by the windows that they are in. spent: of each budget, as text.
-    heard_ms: when it was heard of last (monotonic). place: in the message under way.
+    said: its sums and limits, as the next message says them. windows: of its budgets, in this era; held: what calls
+    hold, by the windows that they are in. spent: of each budget, as text. place: in the message under way. heard,
+    heard_place: the last answer that tells of it, and where.
     """
 
     __slots__ = (
-        "budgets", "concurrency", "heard_ms", "held", "name", "place", "requests", "requests_debt",
-        "requests_per_minute", "running", "running_everywhere", "spent", "terms", "tokens",
-        "tokens_debt", "tokens_per_minute", "windows",
-    )  # fmt: skip
+        "budgets",
+        "heard",
+        "heard_place",
+        "held",
+        "name",
+        "place",
+        "said",
+        "spent",
+        "terms",
+        "windows",
+    )
 
     def __init__(self, name: str, terms: Terms) -> None:
         self.name = name
@@ -74,33 +99,65 @@ class Scope:
         self.windows: tuple[int, ...] = ()
         self.spent: list[str] = []
         self.held: dict[tuple[int, ...], int] = {}
-        self.place = 0
-        self.running = 0
-        self.requests = 0
-        self.tokens = 0
-        self.running_everywhere = 0
-        self.requests_debt = 0
-        self.tokens_debt = 0
-        self.heard_ms = 0
+        self.place = self.heard_place = 0
+        self.heard = NOTHING_HEARD
+        self.said = ScopeSaid(name, 0, 0, 0, 0, 0, 0, [], [])
         self.use(terms)
 
     def use(self, terms: Terms) -> None:
         """Go on with these limits."""
         self.terms = terms
-        self.requests_per_minute = terms.requests_per_minute or 0
-        self.tokens_per_minute = terms.tokens_per_minute or 0
-        self.concurrency = terms.concurrency or 0
+        said = self.said
+        said.requests_per_minute = terms.requests_per_minute or 0
+        said.tokens_per_minute = terms.tokens_per_minute or 0
+        said.concurrency = terms.concurrency or 0
 
     def begin_era(self, era: Era) -> None:
         """Take the windows of this era."""
         before = dict(zip(budget_windows(self.budgets), self.spent, strict=False))
-        self.budgets = said_budgets(
+        self.budgets = self.said.budgets = said_budgets(
             (window, budget.pusd, budget.hard)
             for budget in self.terms.budgets
             for window in era.windows(budget.per)
         )
         self.windows = tuple(sorted({*budget_windows(self.budgets)}))
         self.spent = [before.get(window, "0") for window in budget_windows(self.budgets)]
+
+    @property
+    def running(self) -> int:
+        """Calls of this worker that are under way."""
+        return self.said.running
+
+    @property
+    def requests_per_minute(self) -> int:
+        """0: no such limit."""
+        return self.said.requests_per_minute
+
+    @property
+    def tokens_per_minute(self) -> int:
+        """0: no such limit."""
+        return self.said.tokens_per_minute
+
+    @property
+    def running_everywhere(self) -> int:
+        """Calls of all workers that were under way when it was heard of last."""
+        return self.heard.stands[3 * self.heard_place]
+
+    @property
+    def requests_debt(self) -> int:
+        """Of its rate of requests, when it was heard of last; likewise of tokens."""
+        return self.heard.requests_debt(self.heard_place)
+
+    @property
+    def tokens_debt(self) -> int:
+        """See above."""
+        return self.heard.tokens_debt(self.heard_place)
+
+    @property
+    def is_bare(self) -> bool:
+        """Is there nothing that the store would have to know?"""
+        said = self.said
+        return not (said.running or said.requests or said.tokens or self.held)
 
     def hold(self, windows: tuple[int, ...], pusd: int) -> None:
         """Hold so much more, or less, in these windows."""
@@ -112,6 +169,12 @@ class Scope:
             held[windows] = pusd
         else:
             held.pop(windows, None)
+        flat: list[int] = []
+        for windows, pusd in held.items():
+            high, low = divmod(pusd, HALF)
+            for window in windows:
+                flat += (window, high, low)
+        self.said.held = flat  # another list: a message may have the former
 
     def spent_in(self, window: str) -> int:
         """What was spent of its budgets of this window, when last heard of."""
@@ -122,67 +185,73 @@ class Scope:
         """What is held, by window."""
         return [(window, pusd) for windows, pusd in self.held.items() for window in windows]
 
-    def said(self, *, with_budgets: bool) -> ScopeSaid:
-        """As a message says it."""
-        held: list[int] = []
-        for windows, pusd in self.held.items():
-            high, low = divmod(pusd, HALF)
-            for window in windows:
-                held += (window, high, low)
-        said = (
-            self.name,
-            self.running,
-            self.requests,
-            self.tokens,
-            self.requests_per_minute,
-            self.tokens_per_minute,
-            self.concurrency,
-            held,
-            self.budgets if with_budgets else [],
-        )
-        made: ScopeSaid = tuple.__new__(ScopeSaid, said)  # its own `__new__` costs five times as much
-        return made
 
+class Group:
+    """The scopes that calls of one project, key and model are in, and what these calls have changed in all of them.
 
-class Place(NamedTuple):
-    """A scope that a call was admitted in. windows: in which it holds; debts: of the rates, just after."""
-
-    scope: Scope
-    windows: tuple[int, ...]
-    requests_debt: int
-    tokens_debt: int
-
-
-class Granted:
-    """It may go on. To be settled once, or given up.
-
-    hold_pusd: what it holds now: once it has ended, its cost. judged: by the store, and so taken of the rates.
-    shared: the same call, as a worker that shares limits out without the store has judged it; None: it has not.
+    A call's beginning and its end are noted here once, and go into the sums of each scope with the next message: most
+    messages tell of both. running, requests, tokens (of the rates, one each), hold_pusd: to be added, or taken off.
+    windows: of each scope's budgets, in the era that this group is of; empty where none has any. tokens_max: what a
+    call may take at once by the tightest limit; None: there is none.
     """
 
-    __slots__ = ("at_ms", "ended", "hold_pusd", "judged", "places", "shared", "tenant", "tokens")
+    __slots__ = ("hold_pusd", "requests", "running", "scopes", "tokens", "tokens_max", "windows")
 
-    def __init__(
-        self, tenant: str, places: list[Place], tokens: int, hold_pusd: int, at_ms: int, judged: bool
-    ) -> None:
-        self.tenant = tenant
-        self.places = places
-        self.tokens = tokens
-        self.hold_pusd = hold_pusd
-        self.at_ms = at_ms
-        self.judged = judged
-        self.ended = False
-        self.shared: Granted | None = None
+    def __init__(self, scopes: tuple[Scope, ...]) -> None:
+        self.scopes = scopes
+        windows = tuple(scope.windows for scope in scopes)
+        self.windows = windows if any(windows) else ()
+        self.tokens_max = min(
+            (one.tokens_per_minute for one in scopes if one.tokens_per_minute), default=None
+        )
+        self.running = self.requests = self.tokens = self.hold_pusd = 0
+
+    def add_up(self) -> None:
+        """Put what has changed into the sums of the scopes."""
+        running, hold_pusd = self.running, self.hold_pusd
+        requests, tokens = self.requests * UNIT, self.tokens * UNIT
+        self.running = self.requests = self.tokens = self.hold_pusd = 0
+        for scope in self.scopes:
+            said = scope.said
+            said.running += running
+            if requests:
+                if said.requests_per_minute:
+                    said.requests = (said.requests + requests) % ROUND
+                if said.tokens_per_minute:
+                    said.tokens = (said.tokens + tokens) % ROUND
+        if hold_pusd:
+            for scope, windows in zip(self.scopes, self.windows, strict=True):
+                if windows:
+                    scope.hold(windows, hold_pusd)
+
+
+class Granted(msgspec.Struct, eq=False):
+    """It may go on. To be settled once, or given up.
+
+    hold_pusd: what it holds now: once it has ended, its cost. judged: by the store, and so taken of the rates; heard:
+    what that said; places: of the group's scopes in it. shared: the same call, as a worker that shares limits out
+    without the store has judged it; None: it has not.
+    """
+
+    tenant: str
+    group: Group
+    places: list[int]
+    heard: Heard
+    tokens: int
+    hold_pusd: int
+    judged: bool
+    ended: bool = False
+    shared: "Granted | None" = None
 
     @property
     def requests(self) -> Rate | None:
         """The tightest limit of requests, just after this one was admitted; None: there is none."""
         if not self.judged:
             return None
-        found: Rate | None = None
-        for place in self.places:
-            if limit := place[0].requests_per_minute:
-                found = _tighter(found, limit, place[2])
+        found, stands = None, self.heard.stands
+        for scope, place in zip(self.group.scopes, self.places, strict=True):
+            if limit := scope.said.requests_per_minute:
+                found = _tighter(found, limit, stands[3 * place + 1])
         return found
 
     @property
@@ -190,10 +259,10 @@ class Granted:
         """Likewise of tokens."""
         if not self.judged:
             return None
-        found: Rate | None = None
-        for place in self.places:
-            if limit := place[0].tokens_per_minute:
-                found = _tighter(found, limit, place[3])
+        found, stands = None, self.heard.stands
+        for scope, place in zip(self.group.scopes, self.places, strict=True):
+            if limit := scope.said.tokens_per_minute:
+                found = _tighter(found, limit, stands[3 * place + 2])
         return found
 
 
@@ -214,30 +283,35 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 Answer = Granted | Refused
 
 
-class Ask:
-    """One call's, from its wish to its answer. answer: None until there is one."""
+class Ask(msgspec.Struct, eq=False):
+    """One call's, from its wish to its answer. tokens: that it asks for; answer: None until there is one."""
 
-    __slots__ = ("answer", "answered", "given_up", "hold_pusd", "scopes", "tokens", "tries", "wish")
+    wish: Wish
+    group: Group
+    answered: Callable[[Answer], None]
+    tokens: int
+    hold_pusd: int
+    answer: Answer | None = None
+    given_up: bool = False
+    tries: int = 0
 
-    def __init__(self, wish: Wish, scopes: tuple[Scope, ...], answered: Callable[[Answer], None]) -> None:
-        self.wish = wish
-        self.scopes = scopes
-        self.answered = answered
-        self.tokens = wish.tokens
-        if wish.tokens > wish.tokens_min:
-            for scope in scopes:
-                limit = scope.tokens_per_minute
-                if limit and self.tokens > limit:
-                    self.tokens = max(limit, wish.tokens_min)
-        self.hold_pusd = wish.hold_pusd or 0
-        self.answer: Answer | None = None
-        self.given_up = False
-        self.tries = 0
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """Those that it is in."""
+        return self.group.scopes
 
     @property
     def has_hard_budget(self) -> bool:
         """Is it held to one?"""
         return any(budget.hard for scope in self.scopes for budget in scope.terms.budgets)
+
+
+def ask_of(wish: Wish, group: Group, answered: Callable[[Answer], None]) -> Ask:
+    """What a wish comes to: what is a guess of its tokens is no more than fits all limits."""
+    tokens, tokens_max = wish.tokens, group.tokens_max
+    if tokens_max is not None and tokens > tokens_max:
+        tokens = max(min(tokens, wish.tokens_min), tokens_max)
+    return Ask(wish, group, answered, tokens, wish.hold_pusd or 0)
 
 
 def budget_windows(budgets: list[int]) -> list[int]:

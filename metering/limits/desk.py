@@ -11,14 +11,19 @@ Times: `now_ms` is monotonic, `wall_ns` since 1970.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from metering.limits.asks import (
+    NOTHING_HEARD,
     Answer,
     Ask,
     Granted,
-    Place,
+    Group,
+    Heard,
     Refused,
     Scope,
     Wish,
+    ask_of,
     budget_windows,
     tightest,
 )
@@ -73,9 +78,11 @@ class Desk:
         self._number = 0
         self._base = 0
         self._scopes: dict[str, Scope] = {}
-        self._of_calls: dict[tuple[str | None, str, str], tuple[Scope, ...]] = {}
-        self._changed: dict[Scope, None] = {}  # since the last message was made
-        self._said: list[Scope] = []  # in the one under way, by their places
+        self._groups: dict[tuple[str | None, str, str], Group] = {}  # of this era
+        self._moved: dict[Group, None] = {}  # they have what is not added up yet
+        self._ends: dict[Group, None] = {}  # of these, with what the store does not know
+        self._changed: dict[Scope, None] = {}  # by something else, since the last message was made
+        self._said: dict[Scope, None] = {}  # in the one under way, in their places
         self._asked: list[Ask] = []
         self._looked: list[Callable[[], None]] = []
         self._waiting: list[Ask] = []
@@ -97,13 +104,14 @@ class Desk:
 
     @property
     def all_scopes(self) -> Iterable[Scope]:
-        """All that any call was in."""
+        """All that any call was in, with all that has happened."""
+        self._add_up()
         return self._scopes.values()
 
     @property
     def wants(self) -> bool:
         """Is there anything new to be said?"""
-        return bool(self._waiting or self._changed)
+        return bool(self._waiting or self._ends or self._changed)
 
     @property
     def waits(self) -> bool:
@@ -114,8 +122,9 @@ class Desk:
         """Go on with other limits; what is under way stays as it was admitted."""
         if terms == self.terms:
             return
+        self._add_up()
         self.terms = terms
-        self._of_calls.clear()
+        self._groups.clear()
         for name, scope in self._scopes.items():
             scope.use(terms.of(name))
         self._era = _NO_ERA
@@ -124,11 +133,15 @@ class Desk:
 
     def scopes(self, project: str | None, key_id: str, model: str) -> tuple[Scope, ...]:
         """The scopes with limits that such a call is in."""
+        return self.group(project, key_id, model).scopes
+
+    def group(self, project: str | None, key_id: str, model: str) -> Group:
+        """Likewise, as what its calls change is noted."""
         key = (project, key_id, model)
-        found = self._of_calls.get(key)
+        found = self._groups.get(key)
         if found is None:
-            found = tuple(self._scope(*one) for one in self.terms.scopes(project, key_id, model))
-            self._of_calls[key] = found
+            scopes = tuple(self._scope(*one) for one in self.terms.scopes(project, key_id, model))
+            found = self._groups[key] = Group(scopes)
         return found
 
     def _scope(self, name: str, terms: Terms) -> Scope:
@@ -140,9 +153,9 @@ class Desk:
                 self.windows = tuple(sorted({*self.windows, *scope.windows}))
         return scope
 
-    def ask(self, wish: Wish, scopes: tuple[Scope, ...], answered: Callable[[Answer], None]) -> Ask:
+    def ask(self, wish: Wish, answered: Callable[[Answer], None]) -> Ask:
         """Have a call wait for the next message."""
-        ask = Ask(wish, scopes, answered)
+        ask = ask_of(wish, self.group(wish.project, wish.key_id, wish.model), answered)
         self._waiting.append(ask)
         return ask
 
@@ -181,29 +194,19 @@ class Desk:
         assert not granted.ended
         granted.ended = True
         self._open -= 1
-        if seq is None or seq <= self._folded_seq:
-            pusd = 0
-        more, holds, judged, changed = pusd - granted.hold_pusd, False, granted.judged, self._changed
-        for scope, windows, requests_debt, tokens_debt in granted.places:
-            scope.running -= 1
-            if judged:
-                elapsed_ms = now_ms - granted.at_ms
-                if requests and scope.requests_per_minute:
-                    back = returnable(requests, requests_debt, elapsed_ms, scope.requests_per_minute)
-                    scope.requests = (scope.requests - back) % ROUND
-                if tokens and scope.tokens_per_minute:
-                    back = tokens * UNIT
-                    if tokens > 0:
-                        back = returnable(tokens, tokens_debt, elapsed_ms, scope.tokens_per_minute)
-                    scope.tokens = (scope.tokens - back) % ROUND
-            if windows:
-                holds = True
-                scope.hold(windows, more)
-            changed[scope] = None
-        granted.hold_pusd = pusd
-        if holds and pusd:
-            assert seq is not None
-            self._ended.append((seq, granted))
+        group = granted.group
+        group.running -= 1
+        if (requests or tokens) and granted.judged:
+            _give_back(granted, now_ms - granted.heard.ms, requests, tokens)
+        if group.windows:
+            if seq is None or seq <= self._folded_seq:
+                pusd = 0
+            group.hold_pusd += pusd - granted.hold_pusd
+            granted.hold_pusd = pusd
+            if pusd:
+                assert seq is not None
+                self._ended.append((seq, granted))
+        self._moved[group] = self._ends[group] = None
 
     def folded(self, seq: int) -> bool:
         """Records up to `seq` are in the ledger: their costs are spent, and held no longer. False: no news."""
@@ -216,10 +219,9 @@ class Desk:
                 left.append(one)
                 continue
             granted = one[1]
-            for scope, windows, _, _ in granted.places:
-                if windows:
-                    scope.hold(windows, -granted.hold_pusd)
-                    self._changed[scope] = None
+            group = granted.group
+            group.hold_pusd -= granted.hold_pusd
+            self._moved[group] = self._ends[group] = None
         self._ended = left
         self._spent_news = True
         return True
@@ -229,37 +231,60 @@ class Desk:
     def message(self, era: Era, *, beat: bool = False) -> Message | None:
         """The next one, which then is under way; None: there is nothing to be said. beat: say at least that we live."""
         assert self.under_way is None
-        if not (self._waiting or self._changed or self.looks or beat):
+        if not (self._waiting or self._ends or self._changed or self.looks or beat):
             return None
         if era != self._era:
             self._begin_era(era)
-        asks = [ask for ask in self._waiting if not ask.given_up] if self._waiting else []
-        scopes = self._changed
-        if self._base == 0:
-            scopes |= {
-                scope: None
-                for scope in self._scopes.values()
-                if scope.running or scope.held or scope.requests or scope.tokens
-            }
+        asks, said = self._asks_now(), self._scopes_now()
         for ask in asks:
-            for scope in ask.scopes:
-                scopes[scope] = None
-        said = [*scopes]
+            for scope in ask.group.scopes:
+                said[scope] = None
         for place, scope in enumerate(said):
             scope.place = place
         looks = self._spent_news or beat or bool(self.looks)
+        lines = [msgspec.structs.replace(scope.said) for scope in said]  # which go on
         self.has_budgets = bool(self.windows and (asks or looks))
+        if not self.has_budgets:
+            for line in lines:
+                line.budgets = []
         self._number += 1
         message = Message(
             self._number,
             self._base,
             2 if looks else 0,  # of Kind
-            [scope.said(with_budgets=self.has_budgets) for scope in said],
-            [said_ask(ask.tokens, ask.hold_pusd, [scope.place for scope in ask.scopes]) for ask in asks],
+            lines,
+            [
+                said_ask(ask.tokens, ask.hold_pusd, [scope.place for scope in ask.group.scopes])
+                for ask in asks
+            ],
         )
         self.under_way, self._said, self._asked, self._looked = message, said, asks, self.looks
-        self._changed, self._waiting, self.looks = {}, [], []
+        self._waiting, self.looks = [], []
         return message
+
+    def _asks_now(self) -> list[Ask]:
+        """Those that wait, and have not gone."""
+        for ask in self._waiting:
+            if ask.given_up:
+                return [ask for ask in self._waiting if not ask.given_up]
+        return self._waiting
+
+    def _scopes_now(self) -> dict[Scope, None]:
+        """Those of which there is something to be said, all of them if the store may know of none."""
+        said, self._changed = self._changed, {}
+        for group in self._ends:
+            for scope in group.scopes:
+                said[scope] = None
+        self._ends = {}
+        self._add_up()
+        if self._base == 0:
+            said |= {scope: None for scope in self._scopes.values() if not scope.is_bare}
+        return said
+
+    def _add_up(self) -> None:
+        for group in self._moved:
+            group.add_up()
+        self._moved.clear()
 
     def leave(self) -> Message:
         """The last one of this worker, if it has ended well: nothing of its is kept."""
@@ -270,10 +295,10 @@ class Desk:
         """Nobody will answer what is under way: it is asked again, with all sums."""
         self._base = 0
         if self.under_way is not None:
-            self._changed |= dict.fromkeys(self._said)
+            self._changed |= self._said
             self._waiting = [ask for ask in self._asked if not ask.given_up] + self._waiting
             self.looks = self._looked + self.looks
-            self.under_way, self._said, self._asked, self._looked = None, [], [], []
+            self.under_way, self._said, self._asked, self._looked = None, {}, [], []
 
     def taken(self, reply: Reply, now_ms: int, wall_ns: Callable[[], int], outcome: Outcome) -> None:
         """Take in the answer to the message under way; what comes of it goes into `outcome`."""
@@ -284,11 +309,9 @@ class Desk:
             self.lost()
             return
         self._base = message.number
-        stands, at = reply.stands, 0
+        heard = Heard(now_ms, reply.stands)
         for scope in self._said:
-            scope.running_everywhere, scope.requests_debt, scope.tokens_debt = stands[at : at + 3]
-            scope.heard_ms = now_ms
-            at += 3
+            scope.heard, scope.heard_place = heard, scope.place
         if reply.spent:
             self._hear_spent(message, reply.spent, outcome)
         if message.kind:
@@ -298,16 +321,15 @@ class Desk:
         if reply.status == Status.UNREADY:
             outcome.unjudged += asked
         else:
-            for ask, verdict in zip(asked, reply.verdicts, strict=True):
-                if not isinstance(verdict, Verdict) and not ask.given_up:
-                    for scope in ask.scopes:
-                        if scope.requests_per_minute:
-                            scope.requests = (scope.requests + UNIT) % ROUND
-                        if scope.tokens_per_minute:
-                            scope.tokens = (scope.tokens + ask.tokens * UNIT) % ROUND
-                    outcome.answers.append((ask, self._granted(ask, now_ms, judged=True)))
-                else:
+            answers = outcome.answers
+            for ask, said, verdict in zip(asked, message.asks, reply.verdicts, strict=True):
+                if verdict or ask.given_up:
                     self._not_granted(ask, verdict, message, outcome, wall_ns)
+                else:
+                    group = ask.group
+                    group.requests += 1
+                    group.tokens += ask.tokens
+                    answers.append((ask, self._granted(ask, said[3:], heard, judged=True)))
         for seen in looked:
             seen()
 
@@ -340,19 +362,14 @@ class Desk:
             else:
                 outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns())))
 
-    def _granted(self, ask: Ask, now_ms: int, *, judged: bool) -> Granted:
-        places, hold_pusd = [], ask.hold_pusd
-        for scope in ask.scopes:
-            scope.running += 1
-            windows = scope.windows
-            if windows:
-                scope.hold(windows, hold_pusd)
-            place = (scope, windows, scope.requests_debt, scope.tokens_debt)
-            places.append(
-                tuple.__new__(Place, place)
-            )  # a named tuple's own `__new__` costs five times as much
+    def _granted(self, ask: Ask, places: list[int], heard: Heard, *, judged: bool) -> Granted:
+        group, hold_pusd = ask.group, ask.hold_pusd
+        group.running += 1
+        if group.windows:
+            group.hold_pusd += hold_pusd
+        self._moved[group] = None
         self._open += 1
-        granted = Granted(self.tenant, places, ask.tokens, hold_pusd, now_ms, judged)
+        granted = Granted(self.tenant, group, places, heard, ask.tokens, hold_pusd, judged)
         ask.answer = granted
         return granted
 
@@ -384,10 +401,10 @@ class Desk:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def grant_unjudged(self, ask: Ask, now_ms: int) -> Granted:
+    def grant_unjudged(self, ask: Ask) -> Granted:
         """Admit a call without the store, which will be told of it when it is back."""
-        granted = self._granted(ask, now_ms, judged=False)
-        self._changed |= dict.fromkeys(ask.scopes)
+        granted = self._granted(ask, [], NOTHING_HEARD, judged=False)
+        self._ends[ask.group] = None
         return granted
 
     def seen(self) -> list[Callable[[], None]]:
@@ -401,9 +418,8 @@ class Desk:
         self.heads.clear()
         self._number = self._folded_seq = 0
         for _, granted in self._ended:
-            for scope, windows, _, _ in granted.places:
-                if windows:
-                    scope.hold(windows, -granted.hold_pusd)
+            granted.group.hold_pusd -= granted.hold_pusd
+            self._moved[granted.group] = None
         self._ended = []
 
     # Budgets
@@ -414,6 +430,9 @@ class Desk:
             scope.begin_era(era)
         self.windows = tuple(sorted({window for scope in self._scopes.values() for window in scope.windows}))
         self._told = {one for one in self._told if one[1] in self.windows}
+        self._groups.clear()
+        for ask in self._waiting:
+            ask.group = self.group(ask.wish.project, ask.wish.key_id, ask.wish.model)
 
     def _passed(self, scope: Scope, window: int, spent: int) -> Iterable[Passed]:
         for budget in scope.terms.budgets:
@@ -423,6 +442,23 @@ class Desk:
                     if spent * 100 >= budget.pusd * percent and key not in self._told:
                         self._told.add(key)
                         yield Passed(self.tenant, scope.name, str(window), budget, percent, spent)
+
+
+def _give_back(granted: Granted, elapsed_ms: int, requests: int, tokens: int) -> None:
+    """Give back what a call took of rates, as far as it is owed still; tokens below 0: it took more."""
+    stands = granted.heard.stands
+    for scope, place in zip(granted.group.scopes, granted.places, strict=True):
+        said = scope.said
+        limit = said.requests_per_minute
+        if requests and limit:
+            back = returnable(requests, stands[3 * place + 1], elapsed_ms, limit)
+            said.requests = (said.requests - back) % ROUND
+        limit = said.tokens_per_minute
+        if tokens and limit:
+            back = tokens * UNIT
+            if back > 0:
+                back = returnable(tokens, stands[3 * place + 2], elapsed_ms, limit)
+            said.tokens = (said.tokens - back) % ROUND
 
 
 def refusal(ask: Ask, limit: str, wait_ms: int | None, *, of_budget: bool = False) -> Refused:

@@ -22,7 +22,7 @@ import hiredis
 import msgspec
 
 from metering.limits import messages
-from metering.limits.asks import Answer, Ask, Granted, Principal, Rate, Refused, Scope, Wish, tightest
+from metering.limits.asks import Answer, Ask, Granted, Principal, Rate, Refused, Scope, Wish, ask_of, tightest
 from metering.limits.connection import LOST, Link, command
 from metering.limits.desk import AGAIN_MS, Desk, Outcome, Passed, refusal
 from metering.limits.links import Links
@@ -33,8 +33,9 @@ from metering.limits.terms import Era, TenantTerms, era
 from metering.logs import log
 from metering.units import NS_PER_MS
 
-LATER_S = 0.01
-"""How long ends and folds wait for a message to travel with; shorter than a refused call waits to be asked again."""
+LATER_S = 0.008
+"""Ends and folds wait for a message to travel with, for once to twice as long; shorter than a refused call waits to be
+asked again."""
 SWEEP_S = 0.05
 BEAT_MS = 1_000
 COUNT_MS = 5_000
@@ -80,7 +81,8 @@ class Limiter:
         self._desks: dict[str, Desk] = {}
         self._shares: dict[str, Share] = {}
         self._due: dict[Desk, None] = {}  # to be heard at the end of this turn
-        self._lazy: dict[Desk, None] = {}  # … some ms later
+        self._lazy: dict[Desk, None] = {}  # … some ms later, with nobody waiting for it
+        self._ripe: dict[Desk, None] = {}  # … of these, those that go at the next look
         self._outcome = Outcome()
         self._answers = self._outcome.answers
         self._scheduled = False
@@ -168,14 +170,13 @@ class Limiter:
         Only for calls that some limit `applies` to.
         """
         desk = self._desks[wish.tenant]
-        scopes = desk.scopes(wish.project, wish.key_id, wish.model)
         if wish.hold_pusd is None and self._refuse_unpriced:
-            ask = Ask(wish, scopes, answered)
+            ask = ask_of(wish, desk.group(wish.project, wish.key_id, wish.model), answered)
             if ask.has_hard_budget:
                 self._answers.append((ask, unpriced(ask)))
                 self._schedule()
                 return ask
-        ask = desk.ask(wish, scopes, answered)
+        ask = desk.ask(wish, answered)
         self._due[desk] = None
         self._schedule()
         return ask
@@ -235,8 +236,10 @@ class Limiter:
 
     def _say_lazy(self) -> None:
         self._later = None
-        self._due |= self._lazy
-        self._lazy.clear()
+        self._due |= self._ripe
+        self._ripe, self._lazy = self._lazy, {}
+        if self._ripe:
+            self._later = self._loop.call_later(LATER_S, self._say_lazy)
         self._turn()
 
     def _flush(self) -> None:
@@ -259,6 +262,7 @@ class Limiter:
 
     def _say(self, desk: Desk, link: Link, now: Era, *, beat: bool = False) -> bool:
         self._lazy.pop(desk, None)
+        self._ripe.pop(desk, None)
         message = desk.message(now, beat=beat)
         if message is None:
             return False
@@ -395,7 +399,7 @@ class Limiter:
             if desk.terms.policy == "closed":
                 answer = refusal(ask, CANNOT, RETRY_MS)
             elif desk.terms.policy == "open":
-                answer = desk.grant_unjudged(ask, now_ms)
+                answer = desk.grant_unjudged(ask)
             else:
                 answer = self._share(desk).judge(ask, now_ms, self._wall_ns)
             self._answers.append((ask, answer))
@@ -496,9 +500,9 @@ class Limiter:
         requests, tokens = [], []
         for scope in desk.scopes(principal.project, principal.key_id, model):
             per_minute = scope.requests_per_minute
-            requests.append((per_minute, drained(scope.requests_debt, scope.heard_ms, now_ms, per_minute)))
+            requests.append((per_minute, drained(scope.requests_debt, scope.heard.ms, now_ms, per_minute)))
             per_minute = scope.tokens_per_minute
-            tokens.append((per_minute, drained(scope.tokens_debt, scope.heard_ms, now_ms, per_minute)))
+            tokens.append((per_minute, drained(scope.tokens_debt, scope.heard.ms, now_ms, per_minute)))
         return tightest(requests), tightest(tokens)
 
     async def standing(self, principal: Principal, models: Iterable[str]) -> list[Scope]:

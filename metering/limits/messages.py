@@ -14,7 +14,7 @@ exact only up to 2⁵³. A window is its digits as a number. The format is descr
 
 import enum
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -49,7 +49,7 @@ class Limit(enum.IntEnum):
     BUDGET = 4
 
 
-class ScopeSaid(NamedTuple):
+class ScopeSaid(msgspec.Struct, array_like=True):
     """A scope: the worker's own sums, and the limits by which its asks are judged; 0: no such limit.
 
     running: calls under way. requests, tokens: taken of the rates since the worker began, in 1/60000 of one, modulo

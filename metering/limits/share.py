@@ -44,7 +44,7 @@ class Share:
         self._number += 1
         self._sums.take(_EARLIER, Message(self._number, 0, Kind.USUAL, self._earlier(), []), now_ms)
         wish = ask.wish
-        asked = self._desk.ask(wish, self._desk.scopes(wish.project, wish.key_id, wish.model), _ignore)
+        asked = self._desk.ask(wish, _ignore)
         asked.tries = 1  # nobody else's end is on its way
         message = self._desk.message(era(wall_ns()))
         assert message is not None
@@ -53,7 +53,7 @@ class Share:
         ((_, answer),) = outcome.answers
         if isinstance(answer, Refused):
             return answer
-        granted = self._whole.grant_unjudged(ask, now_ms)
+        granted = self._whole.grant_unjudged(ask)
         granted.shared = answer
         return granted
 

@@ -14,7 +14,7 @@ from gateway.api.operations import ALL_OPERATIONS, OPERATIONS
 from gateway.api.wire import read_ask
 from gateway.calls.targets import ServedModel
 from gateway.configuration.config import Tenant
-from metering.limits.asks import Answer, Granted, Place, Rate, Refused, Scope, Wish
+from metering.limits.asks import Answer, Granted, Group, Heard, Rate, Refused, Scope, Wish
 from metering.limits.limiter import CANNOT
 from metering.limits.terms import Terms
 from metering.record import AttemptOutcome, AttemptRecord, CallRecord, Expected, Outcome
@@ -62,7 +62,7 @@ class Book:
 def granted() -> Granted:
     """Of 60 requests a minute one is taken."""
     scope = Scope("t", Terms(requests_per_minute=60))
-    return Granted("acme", (Place(scope, (), 60_000, 0),), 20, 100, 0, True)
+    return Granted("acme", Group((scope,)), [0], Heard(0, [1, 60_000, 0]), 20, 100, True)
 
 
 def begun(book: Book, body: bytes = BODY, tenant: Tenant | None = None) -> Admission:

@@ -16,7 +16,7 @@ from gateway.directory.attempts import Attempts
 from gateway.directory.entrance import Entrance
 from gateway.directory.sources import Sources
 from metering.ledger.store import StoreUnavailable
-from metering.limits.asks import Scope
+from metering.limits.asks import Heard, Scope
 from metering.limits.terms import BudgetTerms, Terms, era
 
 KEY = "wb-k"
@@ -32,11 +32,11 @@ class Limits:
 
     def __init__(self) -> None:
         own = Scope("t", Terms(concurrency=4, budgets=(BudgetTerms(pusd=10 * USD, per="day"),)))
-        own.running_everywhere = 1
+        own.heard = Heard(0, [1, 0, 0])
         own.begin_era(era(NOON_NS))
         own.spent = [str(4 * USD)]
         key = Scope(f"k:{ID}", Terms(requests_per_minute=60, tokens_per_minute=1000))
-        key.requests_debt, key.tokens_debt = 2 * 60_000, 1
+        key.heard = Heard(0, [0, 2 * 60_000, 1])
         self.scopes = [own, key]
 
     async def standing(self, principal: Any, models: Iterable[str]) -> Sequence[Scope]:

@@ -51,7 +51,7 @@ class Simulation:
                     tokens=7,
                     hold_pusd=HOLD,
                 )
-                self.waiting.append(desk.ask(wish, desk.scopes(None, wish.key_id, "m"), lambda _answer: None))
+                self.waiting.append(desk.ask(wish, lambda _answer: None))
             case "end" if self.open[n]:
                 self.end(n, rng.randint(0, HOLD))
             case "fail" if self.open[n]:
@@ -154,7 +154,7 @@ def test_a_store_that_forgets_what_is_held_is_found() -> None:
 def asked(desk: Desk, **changes: object) -> Ask:
     plain = {"tenant": "acme", "project": None, "key_id": "k1", "model": "m", "tokens": 7, "hold_pusd": HOLD}
     wish = Wish(**(plain | changes))  # type: ignore[arg-type]
-    return desk.ask(wish, desk.scopes(wish.project, wish.key_id, wish.model), lambda _answer: None)
+    return desk.ask(wish, lambda _answer: None)
 
 
 def answer_of(desk: Desk, sums: Sums, ask: Ask) -> Answer:
