@@ -162,8 +162,7 @@ class Scope:
     def hold(self, windows: tuple[int, ...], pusd: int) -> None:
         """Hold so much more, or less, in these windows."""
         held = self.held
-        if windows in held:
-            pusd += held[windows]
+        pusd += held.get(windows, 0)
         assert pusd >= 0
         if pusd:
             held[windows] = pusd
@@ -191,38 +190,49 @@ class Group:
 
     A call's beginning and its end are noted here once, and go into the sums of each scope with the next message: most
     messages tell of both. running, requests, tokens (of the rates, one each), hold_pusd: to be added, or taken off.
-    windows: of each scope's budgets, in the era that this group is of; empty where none has any. tokens_max: what a
-    call may take at once by the tightest limit; None: there is none.
+    keys: the scopes, to be put among others. holds: has any of them a budget? Its limits, and the windows of these
+    budgets, are those of when it was made: under others there is another group. tokens_max: what a call may take at
+    once by the tightest limit; None: there is none.
     """
 
-    __slots__ = ("hold_pusd", "requests", "running", "scopes", "tokens", "tokens_max", "windows")
+    __slots__ = (
+        "_of_budgets", "_of_requests", "_of_tokens", "_said", "hold_pusd", "holds", "keys", "requests", "running",
+        "scopes", "tokens", "tokens_max",
+    )  # fmt: skip
 
     def __init__(self, scopes: tuple[Scope, ...]) -> None:
         self.scopes = scopes
-        windows = tuple(scope.windows for scope in scopes)
-        self.windows = windows if any(windows) else ()
+        self.keys: dict[Scope, None] = dict.fromkeys(scopes)
         self.tokens_max = min(
             (one.tokens_per_minute for one in scopes if one.tokens_per_minute), default=None
         )
         self.running = self.requests = self.tokens = self.hold_pusd = 0
+        self._said = [scope.said for scope in scopes]
+        self._of_requests = [said for said in self._said if said.requests_per_minute]
+        self._of_tokens = [said for said in self._said if said.tokens_per_minute]
+        self._of_budgets = [(scope, scope.windows) for scope in scopes if scope.windows]
+        self.holds = bool(self._of_budgets)
 
     def add_up(self) -> None:
         """Put what has changed into the sums of the scopes."""
-        running, hold_pusd = self.running, self.hold_pusd
-        requests, tokens = self.requests * UNIT, self.tokens * UNIT
-        self.running = self.requests = self.tokens = self.hold_pusd = 0
-        for scope in self.scopes:
-            said = scope.said
-            said.running += running
-            if requests:
-                if said.requests_per_minute:
-                    said.requests = (said.requests + requests) % ROUND
-                if said.tokens_per_minute:
-                    said.tokens = (said.tokens + tokens) % ROUND
-        if hold_pusd:
-            for scope, windows in zip(self.scopes, self.windows, strict=True):
-                if windows:
-                    scope.hold(windows, hold_pusd)
+        if running := self.running:
+            self.running = 0
+            for said in self._said:
+                said.running += running
+        if self.requests:
+            taken = self.requests * UNIT
+            self.requests = 0
+            for said in self._of_requests:
+                said.requests = (said.requests + taken) % ROUND
+        if self.tokens:
+            taken = self.tokens * UNIT
+            self.tokens = 0
+            for said in self._of_tokens:
+                said.tokens = (said.tokens + taken) % ROUND
+        if hold_pusd := self.hold_pusd:
+            self.hold_pusd = 0
+            for scope, windows in self._of_budgets:
+                scope.hold(windows, hold_pusd)
 
 
 class Granted(msgspec.Struct, eq=False):

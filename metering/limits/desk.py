@@ -8,6 +8,7 @@ Who drives it (limiter.py) sends what `message` makes, one at a time, and hands 
 Times: `now_ms` is monotonic, `wall_ns` since 1970.
 """
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from metering.limits.asks import (
     tightest,
 )
 from metering.limits.messages import Kind, Limit, Message, Reply, Status, Verdict, budgets_of, said_ask
-from metering.limits.rules import NEVER, ROUND, UNIT, returnable
+from metering.limits.rules import NEVER, ROUND, returnable
 from metering.limits.terms import BEFORE_NS, TENANT, BudgetTerms, Era, TenantTerms, Terms, end_ns
 from metering.units import NS_PER_MS, usd_text
 
@@ -38,6 +39,7 @@ AGAIN_MS = 20
 """After so long; and so is one by a rate that would let it through by then."""
 _NAMED = {"p": "project", "k": "key", "m": "model"}
 _NO_ERA = Era(-1, -1)
+_said = operator.attrgetter("said")
 
 
 class Passed(NamedTuple):
@@ -65,7 +67,10 @@ class Outcome:
 
 
 class Desk:
-    """Of one tenant. under_way: the message that waits for its answer. dirty: is there anything to be said?"""
+    """Of one tenant. waiting: calls that go with the next message; under_way: the one that waits for its answer.
+
+    number: of the last one.
+    """
 
     def __init__(self, tenant: str, terms: TenantTerms) -> None:
         self.tenant = tenant
@@ -75,7 +80,7 @@ class Desk:
             bool, tuple[tuple[int, ...], bytes]
         ] = {}  # of its commands, with budgets and without
         self.looks: list[Callable[[], None]] = []  # told once the store was asked how the scopes stand
-        self._number = 0
+        self.number = 0
         self._base = 0
         self._scopes: dict[str, Scope] = {}
         self._groups: dict[tuple[str | None, str, str], Group] = {}  # of this era
@@ -85,7 +90,7 @@ class Desk:
         self._said: dict[Scope, None] = {}  # in the one under way, in their places
         self._asked: list[Ask] = []
         self._looked: list[Callable[[], None]] = []
-        self._waiting: list[Ask] = []
+        self.waiting: list[Ask] = []
         self._open = 0  # calls under way
         self._ended: list[
             tuple[int, Granted]
@@ -111,12 +116,12 @@ class Desk:
     @property
     def wants(self) -> bool:
         """Is there anything new to be said?"""
-        return bool(self._waiting or self._ends or self._changed)
+        return bool(self.waiting or self._ends or self._changed)
 
     @property
     def waits(self) -> bool:
         """Does a call wait for an answer?"""
-        return bool(self._waiting or self._asked)
+        return bool(self.waiting or self._asked)
 
     def use(self, terms: TenantTerms) -> None:
         """Go on with other limits; what is under way stays as it was admitted."""
@@ -156,12 +161,19 @@ class Desk:
     def ask(self, wish: Wish, answered: Callable[[Answer], None]) -> Ask:
         """Have a call wait for the next message."""
         ask = ask_of(wish, self.group(wish.project, wish.key_id, wish.model), answered)
-        self._waiting.append(ask)
+        self.waiting.append(ask)
         return ask
 
+    def _place(self, ask: Ask) -> None:
+        """Have it be in the scopes and windows of now."""
+        ask.group = self.group(ask.wish.project, ask.wish.key_id, ask.wish.model)
+
     def again(self, asks: Iterable[Ask]) -> None:
-        """Ask for these once more."""
-        self._waiting += [ask for ask in asks if not ask.given_up]
+        """Ask for these once more. The limits, or the windows, may be others since."""
+        for ask in asks:
+            if not ask.given_up:
+                self._place(ask)
+                self.waiting.append(ask)
 
     def look(self, scopes: Iterable[Scope], seen: Callable[[], None]) -> None:
         """Have the store asked how these scopes stand."""
@@ -174,21 +186,23 @@ class Desk:
             return
         ask.given_up = True
         if isinstance(ask.answer, Granted):
-            self._end(ask.answer, now_ms, requests=1, tokens=ask.answer.tokens, pusd=0, seq=None)
+            self._end(ask.answer, now_ms, 1, ask.answer.tokens, 0, None)
+        elif ask in self.waiting:
+            self.waiting.remove(ask)
 
     def settle(self, granted: Granted, now_ms: int, *, cost_pusd: int, tokens: int, seq: int | None) -> None:
         """The call has ended: it took so many tokens, and cost so much once the record at `seq` is folded.
 
         seq None: nobody will fold it.
         """
-        self._end(granted, now_ms, requests=0, tokens=granted.tokens - tokens, pusd=cost_pusd, seq=seq)
+        self._end(granted, now_ms, 0, granted.tokens - tokens, cost_pusd, seq)
 
     def failed(self, granted: Granted, now_ms: int, *, cost_pusd: int, seq: int | None) -> None:
         """The call has ended and got nothing: it gives back what it took."""
-        self._end(granted, now_ms, requests=1, tokens=granted.tokens, pusd=cost_pusd, seq=seq)
+        self._end(granted, now_ms, 1, granted.tokens, cost_pusd, seq)
 
     def _end(
-        self, granted: Granted, now_ms: int, *, requests: int, tokens: int, pusd: int, seq: int | None
+        self, granted: Granted, now_ms: int, requests: int, tokens: int, pusd: int, seq: int | None
     ) -> None:
         """requests, tokens: to be given back, as far as they are owed still; tokens below 0: it took more."""
         assert not granted.ended
@@ -196,9 +210,12 @@ class Desk:
         self._open -= 1
         group = granted.group
         group.running -= 1
-        if (requests or tokens) and granted.judged:
-            _give_back(granted, now_ms - granted.heard.ms, requests, tokens)
-        if group.windows:
+        if granted.judged:
+            if tokens < 0:
+                group.tokens -= tokens
+            elif tokens or requests:
+                _give_back(granted, now_ms - granted.heard.ms, requests, tokens)
+        if group.holds:
             if seq is None or seq <= self._folded_seq:
                 pusd = 0
             group.hold_pusd += pusd - granted.hold_pusd
@@ -231,25 +248,24 @@ class Desk:
     def message(self, era: Era, *, beat: bool = False) -> Message | None:
         """The next one, which then is under way; None: there is nothing to be said. beat: say at least that we live."""
         assert self.under_way is None
-        if not (self._waiting or self._ends or self._changed or self.looks or beat):
+        if not (self.waiting or self._ends or self._changed or self.looks or beat):
             return None
         if era != self._era:
             self._begin_era(era)
-        asks, said = self._asks_now(), self._scopes_now()
+        asks, said = self.waiting, self._scopes_now()
         for ask in asks:
-            for scope in ask.group.scopes:
-                said[scope] = None
+            said |= ask.group.keys
         for place, scope in enumerate(said):
             scope.place = place
         looks = self._spent_news or beat or bool(self.looks)
-        lines = [msgspec.structs.replace(scope.said) for scope in said]  # which go on
+        lines = [*map(msgspec.structs.replace, map(_said, said))]  # as they are now
         self.has_budgets = bool(self.windows and (asks or looks))
         if not self.has_budgets:
             for line in lines:
                 line.budgets = []
-        self._number += 1
+        self.number += 1
         message = Message(
-            self._number,
+            self.number,
             self._base,
             2 if looks else 0,  # of Kind
             lines,
@@ -259,23 +275,15 @@ class Desk:
             ],
         )
         self.under_way, self._said, self._asked, self._looked = message, said, asks, self.looks
-        self._waiting, self.looks = [], []
+        self.waiting, self.looks = [], []
         return message
-
-    def _asks_now(self) -> list[Ask]:
-        """Those that wait, and have not gone."""
-        for ask in self._waiting:
-            if ask.given_up:
-                return [ask for ask in self._waiting if not ask.given_up]
-        return self._waiting
 
     def _scopes_now(self) -> dict[Scope, None]:
         """Those of which there is something to be said, all of them if the store may know of none."""
         said, self._changed = self._changed, {}
         for group in self._ends:
-            for scope in group.scopes:
-                said[scope] = None
-        self._ends = {}
+            said |= group.keys
+        self._ends.clear()
         self._add_up()
         if self._base == 0:
             said |= {scope: None for scope in self._scopes.values() if not scope.is_bare}
@@ -288,15 +296,15 @@ class Desk:
 
     def leave(self) -> Message:
         """The last one of this worker, if it has ended well: nothing of its is kept."""
-        self._number += 1
-        return Message(self._number, 0, Kind.LEAVE, [], [])
+        self.number += 1
+        return Message(self.number, 0, Kind.LEAVE, [], [])
 
     def lost(self) -> None:
         """Nobody will answer what is under way: it is asked again, with all sums."""
         self._base = 0
         if self.under_way is not None:
             self._changed |= self._said
-            self._waiting = [ask for ask in self._asked if not ask.given_up] + self._waiting
+            self.waiting = [ask for ask in self._asked if not ask.given_up] + self.waiting
             self.looks = self._looked + self.looks
             self.under_way, self._said, self._asked, self._looked = None, {}, [], []
 
@@ -304,8 +312,9 @@ class Desk:
         """Take in the answer to the message under way; what comes of it goes into `outcome`."""
         message = self.under_way
         assert message is not None
-        if reply.status > Status.UNREADY:
-            self._number = max(self._number, reply.number)
+        status = reply.status
+        if status and status > Status.UNREADY:
+            self.number = max(self.number, reply.number)
             self.lost()
             return
         self._base = message.number
@@ -318,7 +327,7 @@ class Desk:
             self._spent_news = False
         asked, looked = self._asked, self._looked
         self.under_way, self._asked, self._looked = None, [], []
-        if reply.status == Status.UNREADY:
+        if status:
             outcome.unjudged += asked
         else:
             answers = outcome.answers
@@ -329,7 +338,7 @@ class Desk:
                     group = ask.group
                     group.requests += 1
                     group.tokens += ask.tokens
-                    answers.append((ask, self._granted(ask, said[3:], heard, judged=True)))
+                    answers.append((ask, self._granted(ask, said[3:], heard, True)))
         for seen in looked:
             seen()
 
@@ -362,10 +371,10 @@ class Desk:
             else:
                 outcome.answers.append((ask, self._refused(ask, verdict, message, wall_ns())))
 
-    def _granted(self, ask: Ask, places: list[int], heard: Heard, *, judged: bool) -> Granted:
+    def _granted(self, ask: Ask, places: list[int], heard: Heard, judged: bool) -> Granted:
         group, hold_pusd = ask.group, ask.hold_pusd
         group.running += 1
-        if group.windows:
+        if group.holds:
             group.hold_pusd += hold_pusd
         self._moved[group] = None
         self._open += 1
@@ -398,12 +407,12 @@ class Desk:
     def unjudged(self) -> list[Ask]:
         """All that wait for an answer, and now do not: nobody can be asked."""
         self.lost()
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         return waiting
 
     def grant_unjudged(self, ask: Ask) -> Granted:
         """Admit a call without the store, which will be told of it when it is back."""
-        granted = self._granted(ask, [], NOTHING_HEARD, judged=False)
+        granted = self._granted(ask, [], NOTHING_HEARD, False)
         self._ends[ask.group] = None
         return granted
 
@@ -416,7 +425,7 @@ class Desk:
         """Go on as another worker: what is under way is its own, what has ended stays the former one's."""
         self.lost()
         self.heads.clear()
-        self._number = self._folded_seq = 0
+        self.number = self._folded_seq = 0
         for _, granted in self._ended:
             granted.group.hold_pusd -= granted.hold_pusd
             self._moved[granted.group] = None
@@ -431,8 +440,8 @@ class Desk:
         self.windows = tuple(sorted({window for scope in self._scopes.values() for window in scope.windows}))
         self._told = {one for one in self._told if one[1] in self.windows}
         self._groups.clear()
-        for ask in self._waiting:
-            ask.group = self.group(ask.wish.project, ask.wish.key_id, ask.wish.model)
+        for ask in self.waiting:
+            self._place(ask)
 
     def _passed(self, scope: Scope, window: int, spent: int) -> Iterable[Passed]:
         for budget in scope.terms.budgets:
@@ -445,20 +454,16 @@ class Desk:
 
 
 def _give_back(granted: Granted, elapsed_ms: int, requests: int, tokens: int) -> None:
-    """Give back what a call took of rates, as far as it is owed still; tokens below 0: it took more."""
-    stands = granted.heard.stands
-    for scope, place in zip(granted.group.scopes, granted.places, strict=True):
-        said = scope.said
-        limit = said.requests_per_minute
-        if requests and limit:
-            back = returnable(requests, stands[3 * place + 1], elapsed_ms, limit)
-            said.requests = (said.requests - back) % ROUND
-        limit = said.tokens_per_minute
-        if tokens and limit:
-            back = tokens * UNIT
-            if back > 0:
-                back = returnable(tokens, stands[3 * place + 2], elapsed_ms, limit)
+    """Give back what a call took of rates, as far as it is owed still: with time most has come back by itself."""
+    stands, places = granted.heard.stands, iter(granted.places)
+    for scope in granted.group.scopes:
+        said, at = scope.said, 3 * next(places)
+        if tokens and (limit := said.tokens_per_minute) and stands[at + 2] > elapsed_ms * limit:
+            back = returnable(tokens, stands[at + 2], elapsed_ms, limit)
             said.tokens = (said.tokens - back) % ROUND
+        if requests and said.requests_per_minute:
+            back = returnable(requests, stands[at + 1], elapsed_ms, said.requests_per_minute)
+            said.requests = (said.requests - back) % ROUND
 
 
 def refusal(ask: Ask, limit: str, wait_ms: int | None, *, of_budget: bool = False) -> Refused:

@@ -33,7 +33,7 @@ from metering.limits.terms import Era, TenantTerms, era
 from metering.logs import log
 from metering.units import NS_PER_MS
 
-LATER_S = 0.008
+LATER_S = 0.005
 """Ends and folds wait for a message to travel with, for once to twice as long; shorter than a refused call waits to be
 asked again."""
 SWEEP_S = 0.05
@@ -81,8 +81,10 @@ class Limiter:
         self._desks: dict[str, Desk] = {}
         self._shares: dict[str, Share] = {}
         self._due: dict[Desk, None] = {}  # to be heard at the end of this turn
-        self._lazy: dict[Desk, None] = {}  # … some ms later, with nobody waiting for it
-        self._ripe: dict[Desk, None] = {}  # … of these, those that go at the next look
+        self._lazy: dict[
+            Desk, int
+        ] = {}  # … some ms later, if they have sent no other message than this by then
+        self._ripe: dict[Desk, int] = {}  # … of these, those that go at the next look
         self._outcome = Outcome()
         self._answers = self._outcome.answers
         self._scheduled = False
@@ -162,7 +164,7 @@ class Limiter:
     def applies(self, principal: Principal, model: str) -> bool:
         """Is there any limit that such a call is held to?"""
         desk = self._desks.get(principal.tenant)
-        return desk is not None and bool(desk.scopes(principal.project, principal.key_id, model))
+        return desk is not None and bool(desk.group(principal.project, principal.key_id, model).scopes)
 
     def ask(self, wish: Wish, answered: Callable[[Answer], None]) -> Ask:
         """Ask for a call to be admitted. `answered` is called later, never from within, unless it is given up before.
@@ -230,13 +232,13 @@ class Limiter:
         self._hand_out()
 
     def _say_later(self, desk: Desk) -> None:
-        self._lazy[desk] = None
+        self._lazy[desk] = desk.number
         if self._later is None:
             self._later = self._loop.call_later(LATER_S, self._say_lazy)
 
     def _say_lazy(self) -> None:
         self._later = None
-        self._due |= self._ripe
+        self._due |= {desk: None for desk, number in self._ripe.items() if desk.number == number}
         self._ripe, self._lazy = self._lazy, {}
         if self._ripe:
             self._later = self._loop.call_later(LATER_S, self._say_lazy)
@@ -261,8 +263,6 @@ class Limiter:
             link.flush()
 
     def _say(self, desk: Desk, link: Link, now: Era, *, beat: bool = False) -> bool:
-        self._lazy.pop(desk, None)
-        self._ripe.pop(desk, None)
         message = desk.message(now, beat=beat)
         if message is None:
             return False
@@ -278,7 +278,7 @@ class Limiter:
             head = command("EVALSHA", self._sha, *self._keys_and_writer(desk), b"")
             head = head[: -len(b"$0\r\n\r\n")]
             desk.heads[desk.has_budgets] = desk.windows, head
-        return b"%b$%d\r\n%b\r\n" % (head, len(said), said)
+        return b"".join((head, b"$%d\r\n" % len(said), said, b"\r\n"))
 
     def _keys_and_writer(self, desk: Desk) -> list[str]:
         tag = f"wb:1:{{{desk.tenant}}}"
@@ -290,33 +290,39 @@ class Limiter:
     def _replied(self, desk: Desk, message: Message, said: bytes, reply: Any) -> None:
         if desk.under_way is not message:  # it was given up since
             return
-        if isinstance(reply, hiredis.ReplyError):
-            self._refused_by_store(desk, message, said, str(reply))
-            return
-        if reply is LOST:
-            desk.lost()
-            self._due[desk] = None
+        if type(reply) is not bytes:
+            self._not_answered(desk, message, said, reply)
             return
         try:
             answer = messages.decode(reply)
         except msgspec.MsgspecError as error:
             self._broken(desk, str(error))
             return
-        if answer.status == Status.FORM:
+        status, outcome = answer.status, self._outcome
+        if status and status == Status.FORM:
             self._broken(desk, "its keys hold what is none of ours")
             return
-        outcome = self._outcome
         if not self._read_ms:
             self._read_ms = self._clock_ms()  # once for all that is read at once
         desk.taken(answer, self._read_ms, self._wall_ns, outcome)
         if outcome.again or outcome.unjudged or outcome.passed:
             self._see_to(desk, outcome)
-        if answer.status or self._unready or self._shares:
-            self._heard(desk, message, answer.status)
-        if desk.waits:
+        if status or self._unready or self._shares:
+            self._heard(desk, message, status)
+        if desk.waiting:
             self._due[desk] = None
         elif desk.wants:
             self._say_later(desk)
+
+    def _not_answered(self, desk: Desk, message: Message, said: bytes, reply: Any) -> None:
+        """There came something else than an answer."""
+        if isinstance(reply, hiredis.ReplyError):
+            self._refused_by_store(desk, message, said, str(reply))
+        elif reply is LOST:
+            desk.lost()
+            self._due[desk] = None
+        else:
+            self._broken(desk, "its script answers with what is none of ours")
 
     def _heard(self, desk: Desk, message: Message, status: int) -> None:
         """The store has said that it knows enough of this tenant, or not, or that it lacks what was said before."""

@@ -210,6 +210,73 @@ def test_a_call_is_in_both_windows_where_one_ends() -> None:
     assert window("day", NOON_NS // NS_PER_HOUR) == "20261128"
 
 
+HOURLY = TenantTerms(own=Terms(concurrency=1, budgets=(BudgetTerms(pusd=BUDGET, per="hour"),)))
+
+
+@pytest.mark.parametrize("was_refused", [False, True])
+def test_a_call_that_has_waited_into_another_hour_is_held_in_that(was_refused: bool) -> None:
+    desk, sums, outcome = Desk("acme", HOURLY), Sums(), Outcome()
+    first = answer_of(desk, sums, asked(desk))
+    assert isinstance(first, Granted)
+    waiting = asked(desk)
+    if was_refused:  # once, and so it is asked again
+        message = desk.message(era(NOW_NS))
+        assert message is not None
+        desk.taken(sums.take("w", message, 0), 0, lambda: NOW_NS, outcome)
+        assert outcome.again == [waiting]
+    desk.settle(first, 1, cost_pusd=3, tokens=7, seq=1)
+    desk.again(outcome.again)
+    later = era(NOW_NS + NS_PER_HOUR)
+    for beat in (False, True):
+        message = desk.message(later, beat=beat)
+        assert message is not None
+        desk.taken(sums.take("w", message, 2), 2, lambda: NOW_NS + NS_PER_HOUR, outcome)
+    assert isinstance(waiting.answer, Granted)
+    held = {2026112812: 3, 2026112813: HOLD}
+    assert sums.totals["t"].held == held
+    desk.lost()  # all of it is said anew
+    message = desk.message(later, beat=True)
+    assert message is not None
+    assert sums.take("w", message, 3).status == Status.TAKEN
+    assert sums.totals["t"].held == held
+
+
+def test_what_is_given_up_before_it_is_asked_is_not_asked() -> None:
+    desk = Desk("acme", TERMS)
+    gone, stays = asked(desk), asked(desk)
+    for _ in range(2):
+        desk.give_up(gone, 0)
+    assert desk.waiting == [stays]
+
+
+def test_rates_are_given_back_as_far_as_they_are_owed() -> None:
+    """A call took a thousand tokens; some ms later it turns out what it needed."""
+    limits = Terms(requests_per_minute=60, tokens_per_minute=60_000)  # a token each ms
+    terms = TenantTerms(own=limits, keys={"k1": Terms(tokens_per_minute=6_000_000)})
+
+    def debts(tokens: int | None, elapsed_ms: int) -> tuple[int, int]:
+        desk, sums = Desk("acme", terms), Sums()
+        granted = answer_of(desk, sums, asked(desk, tokens=1_000))
+        assert isinstance(granted, Granted)
+        if tokens is None:
+            desk.failed(granted, elapsed_ms, cost_pusd=0, seq=None)
+        else:
+            desk.settle(granted, elapsed_ms, cost_pusd=0, tokens=tokens, seq=None)
+        message = desk.message(era(NOW_NS))
+        assert message is not None
+        desk.taken(sums.take("w", message, elapsed_ms), elapsed_ms, lambda: NOW_NS, Outcome())
+        own, _key = desk.scopes(None, "k1", "m")
+        return own.requests_debt // 60, own.tokens_debt // 60_000
+
+    assert debts(1_000, 0) == (1_000, 1_000)
+    assert debts(300, 0) == (1_000, 300)
+    assert debts(300, 100) == (900, 200)
+    assert debts(300, 900) == (100, 0), "of the seven hundred six came back with time"
+    assert debts(1_500, 100) == (900, 1_400)
+    assert debts(None, 0) == (0, 0)
+    assert debts(None, 400) == (0, 0)
+
+
 def test_a_share_is_a_part_and_never_nothing() -> None:
     parts = divided(TERMS, 4)
     assert (parts.own.concurrency, parts.own.budgets[0].pusd, parts.keys["k1"].concurrency) == (2, 50, 1)
