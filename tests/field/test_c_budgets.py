@@ -1,14 +1,17 @@
 """Field reports on budgets: what is spent of one is one sum, whoever spends it."""
 
+import collections
 import contextlib
+import datetime
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support import stores
+from tests.oracle.resp import Connection
+from tests.support import mutants, stores
 from tests.support.gateway import Gateway, eventually, running
 from tests.support.rawbackend import Scripted, sized
 from tests.support.stage import ANSWER, CARD, SIZED, U_10_5_PUSD, R, backend, u
@@ -42,8 +45,8 @@ TENANTS: dict[str, dict] = {
 class Pair:
     """Two gateways before one backend and one store, with the same tenants and keys."""
 
-    def __init__(self, gateways: list[Gateway], b1: Scripted) -> None:
-        self.gateways, self.b1 = gateways, b1
+    def __init__(self, gateways: list[Gateway], b1: Scripted, url: str) -> None:
+        self.gateways, self.b1, self.url = gateways, b1, url
 
     def ask(self, number: int, tenant: str, body: dict) -> tuple[int, dict]:
         answer = self.gateways[number % 2].post(CHAT, body, tenant=tenant)
@@ -63,23 +66,26 @@ class Pair:
         return self.usage(tenant)["spend"]["month"]["tenant_usd"]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+@contextlib.contextmanager
+def paired(
+    place: Callable[[str], pathlib.Path], tenants: dict[str, dict], env: dict[str, str] | None = None
+) -> Iterator[Pair]:
+    """place: makes a directory. Of the second gateway the keys are the first one's."""
     b1 = Scripted(SIZED)
     with contextlib.ExitStack() as stack:
         stack.callback(b1.stop)
-        at = tmp_path_factory.mktemp("store")
+        at = place("store")
         url = f"unix://{at / 'sock'}"
         options = {"port": "0", "unixsocket": str(at / "sock")}
         stack.enter_context(stores.process(stores.valkey_binary(), at, options))
         eventually(lambda: stores.answers(url))
 
         def begin(name: str) -> Gateway:
-            directory: pathlib.Path = tmp_path_factory.mktemp(name)
             one = [backend("b1", b1.port, slots=400, instance_type="inf2.xlarge")]
             return stack.enter_context(
                 running(
-                    directory, one, tenants=tuple(TENANTS), of_tenants=TENANTS, rate_cards=[CARD], redis={"url": url}
+                    place(name), one, tenants=tuple(tenants), of_tenants=tenants, rate_cards=[CARD],
+                    redis={"url": url}, env=env,
                 )
             )  # fmt: skip
 
@@ -93,7 +99,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         second.wait_ready()
         for gateway in (first, second):
             gateway.wait_checked()
-        yield Pair([first, second], b1)
+        yield Pair([first, second], b1, url)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with paired(tmp_path_factory.mktemp, TENANTS) as both:
+        yield both
 
 
 @pytest.fixture
@@ -115,6 +127,48 @@ def test_br_026_all_that_ask_at_once_share_one_budget(pair: Pair) -> None:
     assert spent <= usd(5 * HOLD_PUSD)
     status, body = pair.ask(0, "burst", R | {"max_tokens": 256})
     assert (status, body["error"]["code"]) == (429, "insufficient_quota")
+
+
+def test_br_027_a_new_day_begins_at_nothing_and_the_old_one_stays(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Neither gateway sets anything to 0 at the turn: a window is part of the name of what was spent in it."""
+    off = tmp_path_factory.mktemp("clock") / "off"
+    now = datetime.datetime.now(datetime.UTC)
+    turn = (now + datetime.timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    before_s = 300
+    set_clock(off, int((turn - now).total_seconds()) - before_s)
+    env = mutants.environment("clock_set") | {"KILL_TEST_CLOCK": str(off)}
+    limits = {"limits": {"budgets": [{"usd": usd(5 * U_10_5_PUSD), "per": "day"}]}}
+    with paired(tmp_path_factory.mktemp, {"turning": limits}, env) as pair:
+
+        def spent(day: datetime.datetime) -> int:
+            with Connection(pair.url) as store:
+                return int(store.hash(f"wb:1:{{turning}}:b:{day:%Y%m%d}").get("t", 0))
+
+        old = turn - datetime.timedelta(days=1)
+        statuses = [pair.ask(number, "turning", FIVE)[0] for number in range(4)]
+        assert statuses == [200] * 4
+        eventually(lambda: spent(old) == 4 * U_10_5_PUSD)
+        assert spent(turn) == 0
+        set_clock(off, int((turn - datetime.datetime.now(datetime.UTC)).total_seconds()) + 2)
+        statuses = pair.at_once("turning", 20, FIVE)
+        served = statuses.count(200)
+        assert set(statuses) == {200, 429}
+        assert 2 <= served <= 5
+        eventually(lambda: spent(turn) == served * U_10_5_PUSD)
+        assert spent(old) == 4 * U_10_5_PUSD
+        assert pair.usage("turning")["spend"]["day"]["tenant_usd"] == usd(served * U_10_5_PUSD)
+        records = [line for gateway in pair.gateways for line in gateway.lines("call")]
+        days = [record["admitted_ns"] // (86_400 * 10**9) for record in records]
+        assert sorted(collections.Counter(days).items()) == [(min(days), 4), (min(days) + 1, served)]
+
+
+def set_clock(off: pathlib.Path, seconds: int) -> None:
+    """The gateways' wall clock is off by so much from now on."""
+    new = off.with_suffix(".new")
+    new.write_text(str(seconds))
+    new.rename(off)
 
 
 def test_br_032_who_is_over_the_line_is_refused_at_every_gateway(pair: Pair) -> None:

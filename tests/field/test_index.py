@@ -11,7 +11,7 @@ REPORTS = {
     "b_disconnects": (14, 15, 17, 18, 20, 22),
     "c_g_attempts": (23, 24, 34, 77, 86, 87, 94),
     "c_store": (29, 30),
-    "c_budgets": (26, 32),
+    "c_budgets": (26, 27, 32),
     "d_framing": (35, 36, 38, 40, 41, 43, 44, 46, 47, 50),
     "e_errors": (51, 52, 54, 55, 57, 58, 60),
     "h_limits": (91, 92, 94, 95, 97, 98),
@@ -25,7 +25,7 @@ REPORTS = {
     "l_pages": (130,),
 }
 
-"""By the file of their tests. Report 27 of kind c is of a window that turns, which tests of the rules turn."""
+"""By the file of their tests."""
 
 
 @pytest.mark.parametrize("kind", REPORTS)

@@ -4,7 +4,7 @@ import asyncio
 import collections
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -119,43 +119,68 @@ class Member:
 
 
 @contextlib.asynccontextmanager
-async def members(url: str, servers: Servers) -> AsyncIterator[list[Member]]:
-    """Two, who know each other."""
+async def members(url: str, servers: Servers, *, joined: bool = True) -> AsyncIterator[list[Member]]:
+    """Two. joined: the store has answered both."""
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         both = [Member(url, name, servers) for name in ("w-east", "w-west")]
         sweeps = [group.create_task(one.sweep()) for one in both]
         for one, sweep in zip(both, sweeps, strict=True):
             stack.push_async_callback(one.close)
             stack.callback(sweep.cancel)
-        async with asyncio.timeout(SOON_S):
-            while not all(one.joined for one in both):
-                await asyncio.sleep(0.01)
+        if joined:
+            await until(lambda: all(one.joined for one in both))
         yield both
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SOON_S):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def overloaded(url: str, servers: Servers) -> list[Member]:
+    """Until both have served a number of calls at each backend. returns: both, closed."""
+    async with members(url, servers) as both, asyncio.TaskGroup() as group:
+        clients = [
+            group.create_task(one.client(backend))
+            for one in both
+            for backend in servers.most
+            for _ in range(CLIENTS)
+        ]
+        await until(
+            lambda: all(servers.served[one.name, each] >= 50 for one in both for each in servers.most)
+        )
+        for client in clients:
+            client.cancel()
+        return both
 
 
 def test_pools_on_every_shard_are_kept_and_wake_their_workers(
     store: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = Servers(backends())
-
-    async def overload() -> list[Member]:
-        async with members(store.url, servers) as both, asyncio.TaskGroup() as group:
-            clients = [
-                group.create_task(one.client(backend))
-                for one in both
-                for backend in servers.most
-                for _ in range(CLIENTS)
-            ]
-            async with asyncio.timeout(SOON_S):
-                while not all(servers.served[one.name, each] >= 50 for one in both for each in servers.most):
-                    await asyncio.sleep(0.01)
-            for client in clients:
-                client.cancel()
-            return both
-
-    both = asyncio.run(overload())
+    both = asyncio.run(overloaded(store.url, servers))
     assert servers.most == dict.fromkeys(servers.most, SLOTS)
     for one in both:
         assert set(one.wakes) == {pools.key(backend) for backend in servers.most}
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     assert len(store.ask("KEYS", "wb:1:{pool:*")) == len(SHARDS)
+
+
+def test_a_user_that_may_not_publish_is_refused_and_told(
+    store: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The least rights are no less: without this one a worker takes the store to be away, and says why."""
+    servers = Servers(backends())
+    store.everywhere("FLUSHALL")
+    store.everywhere("ACL", "SETUSER", stores.USER, "-publish")
+
+    async def refused() -> None:
+        async with members(store.url, servers, joined=False) as both:
+            await until(lambda: "the store refuses a pool's message" in caplog.messages)
+            assert not any(one.joined for one in both)
+
+    try:
+        asyncio.run(refused())
+    finally:
+        store.everywhere("ACL", "SETUSER", stores.USER, "+publish")
