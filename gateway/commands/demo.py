@@ -24,7 +24,16 @@ from collections.abc import Mapping, Sequence
 
 from gateway.api.auth import hash_of
 from gateway.commands import demo_fleet, demo_tour
-from gateway.commands.demo_fleet import MODEL, SERVED_MODEL, SERVERS, STAFF, TENANTS, Server
+from gateway.commands.demo_fleet import (
+    LIMITED,
+    LIMITED_PER_MINUTE,
+    MODEL,
+    SERVED_MODEL,
+    SERVERS,
+    STAFF,
+    TENANTS,
+    Server,
+)
 from gateway.commands.demo_tour import Client, TourError
 from gateway.commands.keys import KEY_FILE, kept_key
 from gateway.configuration import config_load
@@ -128,6 +137,7 @@ class Tour:
         first, cached, fallback = answers[0].call_id, answers[3].call_id, answers[-1].call_id
         say(f"\n{len(answers)} calls were made; the ledger of {self._state_dir} has, in simulated use:\n\n")
         say(demo_tour.cost_table(rows))
+        say(demo_tour.limit_line(LIMITED, LIMITED_PER_MINUTE, answers))
         say(f"\nThe ticket of the streamed call ({self._command('audit show', first)}):\n\n")
         say(demo_tour.ticket(self._state_dir, first))
         say(

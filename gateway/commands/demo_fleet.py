@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from backends.model import Backend
-from gateway.configuration.config import CardEntry, Config, Key, Model, Ops, Scope, Tenant, Tier
+from gateway.configuration.config import CardEntry, Config, Key, LimitSet, Model, Ops, Scope, Tenant, Tier
 
 MODEL = "llama-3.1-8b"
 SERVED_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -101,10 +101,17 @@ SERVERS = (
     ),
 )
 
+LIMITED, LIMITED_PER_MINUTE = "initech", 600
+"""Whose answers tell how a limit stands; more than anybody who tries the demo comes to."""
 TENANTS = (
     Tenant(name="acme", projects=("search",), tags={"cost-center": "cc-1001"}),
     Tenant(name="globex", projects=("support",), tags={"cost-center": "cc-2040"}),
-    Tenant(name="initech", projects=("reports",), tags={"cost-center": "cc-3300", "team": "batch"}),
+    Tenant(
+        name=LIMITED,
+        projects=("reports",),
+        tags={"cost-center": "cc-3300", "team": "batch"},
+        limits=LimitSet(requests_per_minute=LIMITED_PER_MINUTE),
+    ),
 )
 STAFF = Tenant(name="platform")
 """Makes no calls: whose key reads the metrics and what is for auditors."""

@@ -48,11 +48,13 @@ class TourError(Exception):
 
 
 class Answer(NamedTuple):
-    """What a client sees of a call. fallback: why it was served by a lower tier, if it was."""
+    """What a client sees of a call. fallback: why it was served by a lower tier, if it was. requests_left: of its
+    requests a minute; None: it has no such limit, or the store did not say yet how it stands."""
 
     call_id: str
     served_by: str
     fallback: str | None
+    requests_left: str | None
     text: str
 
 
@@ -196,6 +198,15 @@ def cost_table(rows: Sequence[Row]) -> str:
     )
 
 
+def limit_line(tenant: str, per_minute: int, answers: Sequence[Answer]) -> str:
+    """What the answers to a tenant with a limit said of it; nothing, if none did."""
+    left = [int(answer.requests_left) for answer in answers if answer.requests_left is not None]
+    if not left:
+        return ""
+    header = "x-ratelimit-remaining-requests"
+    return f"\n{tenant} may make {per_minute} calls a minute; its last answer said {header}: {min(left)}\n"
+
+
 def ticket(state_dir: pathlib.Path, call_id: str) -> str:
     """The call's page, as `weighbridge audit show` prints it. Raises NotFound."""
     return audit_page.page(audit.find(state_dir / "journal", call_id))
@@ -247,6 +258,7 @@ def _answer(response: http.client.HTTPResponse, text: str) -> Answer:
         call_id=response.headers["x-weighbridge-call-id"],
         served_by=response.headers["x-weighbridge-served-by"],
         fallback=response.headers["x-weighbridge-fallback"],
+        requests_left=response.headers["x-ratelimit-remaining-requests"],
         text=text,
     )
 

@@ -7,6 +7,7 @@ import decimal
 import http.client
 import os
 import pathlib
+import re
 import signal
 import socket
 import stat
@@ -85,6 +86,16 @@ def test_it_shows_costs_a_ticket_audit_lines_and_what_to_try(demo: Demo) -> None
         assert f"\n{tenant} " in text
     for shown in ("Neuron SDK 2.28.0", "neuron=2.28.0", "family=g6e ", "simulated=true", "curl ", "OpenAI("):
         assert shown in text
+
+
+def test_it_shows_a_limit_of_a_tenants(demo: Demo) -> None:
+    said = re.search(
+        r"^initech may make 600 calls a minute; .*x-ratelimit-remaining-requests: (\d+)$",
+        demo.out.read_text(),
+        re.M,
+    )
+    assert said is not None
+    assert 598 <= int(said[1]) <= 599  # two calls, of which the first may have come back
 
 
 def test_keys_are_for_their_owner_only(demo: Demo) -> None:
