@@ -290,7 +290,7 @@ class OpenAIApi:
         principal = entered(self._entrance, request, "inference")
         served = {model.id: model for model in self._models.values() if principal.may_ask(model.id)}
         cards = [self._card(model) for _, model in sorted(served.items())]
-        return listed(request, {"object": "list", "data": cards})
+        return self._told(principal, "", listed(request, {"object": "list", "data": cards}))
 
     async def model(self, request: StarletteRequest) -> Response:
         """GET /v1/models/{id}."""
@@ -299,13 +299,18 @@ class OpenAIApi:
         served = self._models.get(name)
         if served is None or not principal.may_ask(served.id):
             raise errors.ModelNotFound(f"the model {errors.shown(name)} does not exist here", param="model")
-        return listed(request, self._card(served))
+        return self._told(principal, served.id, listed(request, self._card(served)))
 
     async def description(self, request: StarletteRequest) -> Response:
         """GET /openapi.json."""
         entered(self._entrance, request, "inference")
         ids = sorted({model.id for model in self._models.values()})
         return listed(request, openapi.document(importlib.metadata.version("weighbridge"), ids))
+
+    def _told(self, principal: Principal, model: str, response: Response) -> Response:
+        """How limits stand is told on these answers too; they take nothing of them."""
+        response.raw_headers.extend(header_pairs(self._admissions.lines(principal, model)))
+        return response
 
     def _card(self, served: ServedModel) -> dict[str, object]:
         lengths = [view.target.max_model_len for view in self._targets.views(served, self._services.clock())]

@@ -95,6 +95,18 @@ class Front:
         assert status == 200
         return json.loads(body)
 
+    def listed(self, tenant: str, path: str) -> dict[str, str]:
+        """Headers of a list of models, or of one."""
+        authorization = {"authorization": f"Bearer {self.gateway.keys[tenant]}"}
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", self.gateway.port, timeout=10)
+        ) as connection:
+            connection.request("GET", path, headers=authorization)
+            answer = connection.getresponse()
+            answer.read()
+        assert answer.status == 200
+        return {name.lower(): value for name, value in answer.getheaders()}
+
     def refused(self, tenant: str) -> list[dict]:
         return [line for line in self.gateway.lines("refused") if line["tenant"] == tenant]
 
@@ -280,6 +292,8 @@ def test_br_095_who_is_refused_by_one_limit_has_taken_nothing_of_another(front: 
     for faulty, status in ((R | {"n": "two"}, 400), (R | {"model": "nobody"}, 404)):
         refused = front.ask("eaten", faulty)
         assert (refused[0], refused[1]["x-ratelimit-remaining-requests"]) == (status, "4")
+    for path in ("/v1/models", "/v1/models/m1"):
+        assert front.listed("eaten", path)["x-ratelimit-remaining-requests"] == "4"
     eventually(lambda: front.ask("eaten")[0] == 200)
     assert front.statuses("eaten", 4) == [200, 200, 200, 429]
     lines = eventually(
