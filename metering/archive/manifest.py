@@ -61,6 +61,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     writer: str
 
 
+_MANIFESTS = msgspec.json.Decoder(Manifest)
+"""Made here: msgspec learns a type at its first use, and crashes if two threads do so at once."""
+
+
 class End(msgspec.Struct, frozen=True, kw_only=True):
     """A complete directory: its last line, how many segments it has, the files beside them, facts of the salvage.
 
@@ -76,6 +80,9 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     v: int = VERSION
     writer: str
+
+
+_ENDS = msgspec.json.Decoder(End)
 
 
 class Passage:
@@ -121,7 +128,7 @@ def encode(one: Manifest | End) -> bytes:
 def decode_manifest(data: bytes) -> Manifest:
     """Raises NotAManifest."""
     try:
-        return msgspec.json.decode(data, type=Manifest)
+        return _MANIFESTS.decode(data)
     except msgspec.MsgspecError as error:
         raise NotAManifest(str(error)) from error
 
@@ -129,7 +136,7 @@ def decode_manifest(data: bytes) -> Manifest:
 def decode_end(data: bytes) -> End:
     """Raises NotAManifest."""
     try:
-        return msgspec.json.decode(data, type=End)
+        return _ENDS.decode(data)
     except msgspec.MsgspecError as error:
         raise NotAManifest(str(error)) from error
 

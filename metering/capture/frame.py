@@ -58,6 +58,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt_kept_bytes < self.prompt_bytes or self.answer_kept_bytes < self.answer_bytes
 
 
+_HEADERS = msgspec.json.Decoder(Header)
+
+
 class Frame(NamedTuple):
     """One frame. front: all before its box, which is bound to it."""
 
@@ -104,7 +107,7 @@ def _measure(data: bytes) -> tuple[int, Header]:
         raise NotAFrame("it does not begin as a frame does")
     box_at = _LENGTHS.size + header_bytes
     try:
-        header = msgspec.json.decode(data[_LENGTHS.size : box_at], type=Header)
+        header = _HEADERS.decode(data[_LENGTHS.size : box_at])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NotAFrame(f"its header cannot be read: {error}") from None
     if header.v != VERSION:

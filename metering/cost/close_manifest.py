@@ -171,6 +171,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     writers: tuple[WriterSeen, ...]
 
 
+_MANIFESTS = msgspec.json.Decoder(Manifest)
+"""Made here: msgspec learns a type at its first use, and crashes if two threads do so at once."""
+
+
 class MonthState(enum.StrEnum):
     """In this order; a month never goes back."""
 
@@ -205,6 +209,9 @@ class Month(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
 
 
+_MONTHS = msgspec.json.Decoder(Month)
+
+
 def provisional(month: str) -> Month:
     """Of a month of which nobody has said anything."""
     return Month(at_ns=0, bills=(), by="", hours={}, month=month, number=0, state=MonthState.PROVISIONAL)
@@ -218,7 +225,7 @@ def encode(one: Manifest | Month) -> bytes:
 def decode(data: bytes) -> Manifest:
     """Raises NotAManifest."""
     try:
-        return msgspec.json.decode(data, type=Manifest)
+        return _MANIFESTS.decode(data)
     except msgspec.MsgspecError as error:
         raise NotAManifest(str(error)) from error
 
@@ -226,7 +233,7 @@ def decode(data: bytes) -> Manifest:
 def decode_month(data: bytes) -> Month:
     """Raises NotAManifest."""
     try:
-        return msgspec.json.decode(data, type=Month)
+        return _MONTHS.decode(data)
     except msgspec.MsgspecError as error:
         raise NotAManifest(str(error)) from error
 

@@ -35,6 +35,9 @@ class PriceVersion(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
+_VERSIONS = msgspec.json.Decoder(PriceVersion)
+
+
 class Stored(NamedTuple):
     """A version as it is kept. sha256: hex, of its bytes."""
 
@@ -53,7 +56,7 @@ class PriceVersions:
         found: list[Stored] = []
         for number, data in self._files():
             try:
-                version = msgspec.json.decode(data, type=PriceVersion)
+                version = _VERSIONS.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise ArchiveError(f"{path_of(number)} is no version of the price book: {error}") from error
             previous = found[-1].sha256 if found else None

@@ -40,6 +40,9 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
+_ARCHIVED = msgspec.json.Decoder(Archived)
+
+
 def segment_name(first_seq: int) -> str:
     """The file name of the segment that begins with this seq, while it is plain."""
     return f"{first_seq:016d}.jsonl"
@@ -198,6 +201,6 @@ def read_archived(directory: pathlib.Path) -> Archived | None:
     One that can't be read is none: then the lines that are left continue nothing, which the chain shows.
     """
     try:
-        return msgspec.json.decode((directory / ARCHIVED).read_bytes(), type=Archived)
+        return _ARCHIVED.decode((directory / ARCHIVED).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
