@@ -39,7 +39,7 @@ AGAIN_MS = 20
 """After so long; and so is one by a rate that would let it through by then."""
 _NAMED = {"p": "project", "k": "key", "m": "model"}
 _NO_ERA = Era(-1, -1)
-_said = operator.attrgetter("said")
+_said, _place = operator.attrgetter("said"), operator.attrgetter("place")
 
 
 class Passed(NamedTuple):
@@ -257,23 +257,15 @@ class Desk:
             said |= ask.group.keys
         for place, scope in enumerate(said):
             scope.place = place
-        looks = self._spent_news or beat or bool(self.looks)
         lines = [*map(msgspec.structs.replace, map(_said, said))]  # as they are now
+        looks = self._spent_news or beat or bool(self.looks)
         self.has_budgets = bool(self.windows and (asks or looks))
         if not self.has_budgets:
             for line in lines:
                 line.budgets = []
+        asks_said = [said_ask(ask.tokens, ask.hold_pusd, map(_place, ask.group.scopes)) for ask in asks]
         self.number += 1
-        message = Message(
-            self.number,
-            self._base,
-            2 if looks else 0,  # of Kind
-            lines,
-            [
-                said_ask(ask.tokens, ask.hold_pusd, [scope.place for scope in ask.group.scopes])
-                for ask in asks
-            ],
-        )
+        message = Message(self.number, self._base, 2 if looks else 0, lines, asks_said)  # 2: Kind.LOOK
         self.under_way, self._said, self._asked, self._looked = message, said, asks, self.looks
         self.waiting, self.looks = [], []
         return message
@@ -320,7 +312,8 @@ class Desk:
         self._base = message.number
         heard = Heard(now_ms, reply.stands)
         for scope in self._said:
-            scope.heard, scope.heard_place = heard, scope.place
+            scope.heard = heard
+            scope.heard_place = scope.place
         if reply.spent:
             self._hear_spent(message, reply.spent, outcome)
         if message.kind:
