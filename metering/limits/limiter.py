@@ -33,7 +33,7 @@ from metering.limits.terms import Era, TenantTerms, era
 from metering.logs import log
 from metering.units import NS_PER_MS
 
-LATER_S = 0.004
+LATER_S = 0.003
 """Ends and folds wait for a message to travel with, for once to twice as long; shorter than a refused call waits to be
 asked again."""
 SWEEP_S = 0.05
