@@ -438,11 +438,16 @@ def origins_of(scope: Scope) -> Origins:
 
 def entered(entrance: Entrance, request: StarletteRequest, scope: KeyScope) -> Principal:
     """Who asks an ordinary endpoint that needs this scope. Raises UnknownKey, TooManyAttempts, ScopeMissing and those
-    of a key's guard."""
+    of a key's guard, and has it told."""
     origin = origins_of(request.scope)
-    principal = entrance.known(*credentials(request), origin)
-    entrance.check(principal, None, origin)
-    principal.require(scope)
+    principal = None
+    try:
+        principal = entrance.known(*credentials(request), origin)
+        entrance.check(principal, None, origin)
+        principal.require(scope)
+    except GatewayError as error:
+        entrance.sign_ins.refused("api", int(error.status), principal.key_id if principal else None)
+        raise
     return principal
 
 

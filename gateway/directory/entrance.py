@@ -11,6 +11,7 @@ from gateway.api.errors import KeyBarred, TooManyAttempts, UnknownKey
 from gateway.configuration.config import Config
 from gateway.directory.attempts import Attempts
 from gateway.directory.sources import Origins, Sources
+from gateway.faces.sign_ins import SignIns
 
 
 class Entrance:
@@ -21,6 +22,8 @@ class Entrance:
         self._attempts = attempts
         self._sources = sources
         self._clock = clock
+        self.sign_ins = SignIns()
+        """Refused at the ordinary endpoints of the API (openai_api.entered): not those of calls, whose lines say so."""
 
     @classmethod
     def of(cls, config: Config, keys: Keys, clock: Callable[[], int]) -> "Entrance":

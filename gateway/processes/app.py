@@ -229,6 +229,12 @@ async def _open(
         stack.callback(face.face.tell_refused)
         for app in (main, ops_app):
             app.router.routes += face.routes()
+
+    def tell_sign_ins() -> None:
+        for happening in access.entrance.sign_ins.told():
+            books.recorder.note(happening.line(time.time_ns))
+
+    stack.callback(tell_sign_ins)
     ledger = await stack.enter_async_context(Store(worker.redis_url))
     models = [model.name for model in config.models]
     usage = UsageApi(entrance=access.entrance, models=models, limiter=limiter, ledger=ledger)
@@ -256,6 +262,7 @@ async def _open(
         rounds.every(rounds.SLOW_SWEEP_S, audit.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, finance.face.tell_refused),
         rounds.every(rounds.SLOW_SWEEP_S, access.admin.face.tell_refused),
+        rounds.every(rounds.SLOW_SWEEP_S, tell_sign_ins),
         rounds.every(rounds.SLOW_SWEEP_S, tenant_keys.refresh),
         rounds.every(rounds.SLOW_SWEEP_S, captures.look),
         rounds.drain(worker.stopping, services, config.drain_s),

@@ -27,8 +27,8 @@ Exported = Literal[
 CONTENT_DELETED = "content_deleted"
 """The topic that explains why content which a record speaks of is not there (metering/capture/content.py)."""
 
-Face = Literal["audit", "finance", "admin"]
-"""The faces of the gateway that are looked into with a scope of their own."""
+Face = Literal["audit", "finance", "admin", "api"]
+"""Faces that are looked into with a scope of their own; `api`: what clients ask besides calls."""
 
 
 class Happening(NamedTuple):

@@ -134,3 +134,20 @@ def test_an_entrance_that_breaks_a_law_is_found(tmp_path: pathlib.Path, mutant: 
         eventually(front.alive, within_s=60)
         with pytest.raises(AssertionError):
             guesses_are_bounded(front, "203.0.113.1")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/usage", "/openapi.json", "/metrics"])
+def test_a_key_that_is_refused_at_an_ordinary_endpoint_is_told(front: Gateway, path: str) -> None:
+    def told() -> int:
+        lines = front.lines("event")
+        return sum(
+            int(line["data"]["count"])
+            for line in lines
+            if line["topic"] == "sign_in_refused" and line["data"]["face"] == "api"
+        )
+
+    before = told()
+    statuses = [ask(front, path, "wb-guessed", "198.51.100.77", method="GET")[0] for _ in range(3)]
+    assert set(statuses) <= {401, 429}
+    assert ask(front, path, None, method="GET")[0] == 401
+    eventually(lambda: told() >= before + 4)  # what others were refused just before may come to it
