@@ -96,11 +96,14 @@ def month() -> str:
 
 
 def of_a_budget(store: Running, mutant: str = "", *, worst: bool) -> list[list[Told]]:
-    """Four workers on one budget. worst: no call costs more than it held; else twice as much at most."""
+    """Four workers on one budget. worst: no call costs more than it held; else twice as much at most.
+
+    They ask on long after there is no room, so that the last ends have been told by then.
+    """
     hold = USD // 100
     return run([
         plan(
-            store, number, calls=12, budget_pusd=2 * USD, hold_pusd=hold, cost_pusd_min=hold // 2,
+            store, number, calls=30, budget_pusd=2 * USD, hold_pusd=hold, cost_pusd_min=hold // 2,
             cost_pusd_max=hold if worst else 2 * hold, mutant=mutant,
         )
         for number in range(PROCESSES)
