@@ -34,6 +34,8 @@ from tests.support.processes import descendants, is_alive
 
 MODEL = "m1"
 TENANTS = ("acme", "globex", "initech")
+LIMITED = {"globex": {"limits": {"requests_per_minute": 10**9, "concurrency": 100_000}}}
+"""One of them asks the store before each call, and is never refused."""
 RATE_CARDS = [
     {"family": "inf2", "prompt": "0.72", "cached_prompt": "0.36", "completion": "0.88", "date": "2026-01-01",
      "source": "of this test"},
@@ -265,7 +267,8 @@ def running(directory: pathlib.Path, options: Options) -> Iterator[Bed]:
         }
         front = stack.enter_context(
             gateway.running(
-                directory, backends, model=MODEL, tenants=TENANTS, rate_cards=RATE_CARDS, env=environment,
+                directory, backends, model=MODEL, tenants=TENANTS, of_tenants=LIMITED, rate_cards=RATE_CARDS,
+                env=environment,
                 journal=journal, redis={"url": kept.url}, **CONFIG,
             )
         )  # fmt: skip

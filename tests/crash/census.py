@@ -33,6 +33,7 @@ class State(enum.IntEnum):
     DRAINING = 9
     SEALING = 10
     DONE = 11
+    ASKING = 12
 
 
 class Census(NamedTuple):

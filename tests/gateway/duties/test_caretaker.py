@@ -38,7 +38,7 @@ class FaultyRegister:
         self.unready: list[str] = []
         self.rounds = 0
 
-    async def begin(self, _tenants: object, *, lost: bool) -> str:
+    async def begin(self, _tenants: object, *, lost: bool, new: object) -> str:
         self.rounds += 1
         if self.rounds == 1:
             raise LookupError("of our own making")

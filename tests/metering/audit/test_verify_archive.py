@@ -197,9 +197,9 @@ def test_anchors_in_an_archive(place: Place, tmp_path: pathlib.Path) -> None:
         anchored.read(archived)
     note = (place.journals / WRITER / END_NOTE).read_bytes()
     place.objects.put_new(f"anchors/{WRITER}/18.note", note)
-    (one,) = anchored.read(archived)
+    (one,) = anchored.read(archived).anchors
     assert (one.note.head.size, one.source) == (18, f"anchors/{WRITER}/18.note")
-    assert anchored.read(str(place.journals / WRITER / END_NOTE))[0].note == one.note
+    assert anchored.read(str(place.journals / WRITER / END_NOTE)).anchors[0].note == one.note
 
 
 def test_a_store_that_cannot_be_asked() -> None:
