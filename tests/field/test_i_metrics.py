@@ -93,7 +93,8 @@ def test_br_100_no_text_of_a_client_is_a_label(stage: Stage) -> None:
     assert set(requests(stage, asks)) == {404}
     assert set(requests(stage, [("GET", f"/rand/{n}", {}, key) for n in range(MANY)])) == {404}
     wrong = requests(stage, [("POST", CHAT, R, f"wb-wrong{n}") for n in range(MANY)])
-    assert set(wrong) == {401, 429}  # from some on they are refused unread (`auth.failures_per_minute`)
+    # 429: those that came quicker than `auth.failures_per_minute` allows are refused unread
+    assert {401} <= set(wrong) <= {401, 429}
     assert set(requests(stage, [("POST", CHAT, R | {"user": f"xuser{n}"}, key) for n in range(MANY)])) == {
         200
     }
