@@ -54,6 +54,11 @@ class PooledSeats:
         """Does the store not answer?"""
         return self._member.away
 
+    @property
+    def settling(self) -> bool:
+        """Does the store give no seats yet?"""
+        return self._member.settling
+
     # -- what the seats ask
 
     def takes_back(self) -> bool:

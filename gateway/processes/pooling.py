@@ -46,10 +46,19 @@ class Pooling:
         }
 
     async def open(self) -> None:
-        """Return once all pools have answered, or it is clear that the store is away."""
+        """Return once all pools have answered and may give seats, or it is clear that the store is away.
+
+        A pool that is new gives none for a moment: calls would fill the line while seats are free.
+        """
         if self._pooled:
             self._pools.start()
-            await _until(lambda: not any(one.away for one in self._pooled.values()), JOIN_S_MAX)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(JOIN_S_MAX):
+                    while any(one.away for one in self._pooled.values()):
+                        await asyncio.sleep(SWEEP_S / 10)
+                    while any(one.settling for one in self._pooled.values()):
+                        self.sweep()  # asks again
+                        await asyncio.sleep(SWEEP_S)
             self.sweep()
 
     async def close(self) -> None:

@@ -65,6 +65,11 @@ class Member:
         return self._away_from_ns is not None
 
     @property
+    def settling(self) -> bool:
+        """Does the store wait to hear of others, and give nothing until then?"""
+        return self._settling
+
+    @property
     def part(self) -> int:
         """This worker's part of the slots, by how many there are as far as it knows."""
         if self._name not in self._members:
