@@ -9,11 +9,11 @@ A reader asks for the revision alone, many times a second, and for the entries o
 that finds another life, or that was away for too long, reads all. A store that has lost the hash has no revision.
 """
 
-import importlib.resources
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from metering.ledger.scripts import lua
 from metering.ledger.servers import Command, ErrorReply, Servers, StoreUnavailable, open_servers
 
 KEY = "wb:1:directory"
@@ -41,8 +41,8 @@ class DirectoryStore:
 
     def __init__(self, url: str) -> None:
         """url: as metering/ledger/servers.py has them. Connects when it is first asked."""
-        self._put = _lua("directory")
-        self._unlock = _lua("unlock")
+        self._put = lua("directory")
+        self._unlock = lua("unlock")
         self._servers: Servers = open_servers(
             url, connect_timeout_s=_CONNECT_TIMEOUT_S, reply_timeout_s=_REPLY_TIMEOUT_S
         )
@@ -119,7 +119,3 @@ def _between(seen: str, now: str) -> range | None:
         return None
     numbers = range(int(number) + 1, int(number_now) + 1)
     return numbers if 0 < len(numbers) <= CHANGES_KEPT else None
-
-
-def _lua(name: str) -> str:
-    return importlib.resources.files("metering").joinpath(f"data/{name}.lua").read_text("utf-8")

@@ -17,7 +17,6 @@ try: who folds the journal knows what to send again. Keys and answers: deploy/re
 """
 
 import hashlib
-import importlib.resources
 import re
 import types
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
@@ -44,6 +43,7 @@ from metering.ledger.ledger import (
     hour_text,
 )
 from metering.ledger.metered_elsewhere import Statement
+from metering.ledger.scripts import lua
 from metering.ledger.servers import Command, ErrorReply, open_servers
 from metering.ledger.servers import StoreUnavailable as StoreUnavailable
 from metering.limits import pools
@@ -75,8 +75,8 @@ class Store:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         reply_timeout_s: float = REPLY_TIMEOUT_S,
     ) -> None:
-        self._script = _lua("post")
-        self._held = _lua("held")
+        self._script = lua("post")
+        self._held = lua("held")
         self._servers = open_servers(
             url, connect_timeout_s=connect_timeout_s, reply_timeout_s=reply_timeout_s
         )
@@ -130,7 +130,7 @@ class Store:
 
     async def renew(self, seen: str, new: str) -> str:
         """Begin the epoch `new`, unless it is not `seen` any more. returns: the one that is now."""
-        (reply,) = _unwrap(await self._servers.ask([("EVAL", _lua("renew"), "1", _EPOCH_KEY, seen, new)]))
+        (reply,) = _unwrap(await self._servers.ask([("EVAL", lua("renew"), "1", _EPOCH_KEY, seen, new)]))
         return str(reply)
 
     async def metas(self, tenants: Iterable[str]) -> dict[str, Meta]:
@@ -160,7 +160,7 @@ class Store:
         await self._each_meta("floor", tenants, hour)
 
     async def _each_meta(self, script: str, tenants: Iterable[str], word: str) -> None:
-        text = _lua(script)
+        text = lua(script)
         replies = await self._servers.ask(
             [("EVAL", text, "1", _meta_key(tenant), word) for tenant in tenants]
         )
@@ -260,7 +260,7 @@ class Store:
 
     async def clear_limits(self, dead: Sequence[tuple[str, str]], *, with_held: bool) -> None:
         """Nothing is under way of these workers, each (tenant, writer). with_held: nor is anything held."""
-        text, commands = _lua("limits_sums") + _lua("limits_clear"), []
+        text, commands = lua("limits_sums") + lua("limits_clear"), []
         for tenant, writer in dead:
             key = _limits_key(tenant)
             keys = (key, f"{key}w", f"{key}:{writer}")
@@ -381,10 +381,6 @@ class Store:
             if match and _is_in(match[2], hours):
                 found.add((match[1], match[2]))
         return sorted(found)
-
-
-def _lua(name: str) -> str:
-    return importlib.resources.files("metering").joinpath(f"data/{name}.lua").read_text("utf-8")
 
 
 def _post(command: str, script: str, batch: Batch) -> Command:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-import importlib.resources
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 import hiredis
 import msgspec
 
+from metering.ledger.scripts import lua
 from metering.limits import messages
 from metering.limits.asks import Answer, Ask, Granted, Principal, Rate, Refused, Scope, Wish, ask_of, tightest
 from metering.limits.connection import LOST, Link, command
@@ -75,7 +75,8 @@ class Limiter:
         self._on_passed = on_passed
         self._clock_ms = clock_ms
         self._wall_ns = wall_ns
-        self._script = _lua("limits_sums") + _lua("limits")
+        self._script = lua("limits_sums") + lua("limits")
+        self._counting = lua("workers")
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
         self._writer = ""
         self._desks: dict[str, Desk] = {}
@@ -468,7 +469,7 @@ class Limiter:
         """Say that this worker lives, and hear how many do."""
         link = self._links.of(WORKERS_KEY)
         if link is not None and link.up:
-            link.send(command("EVAL", _lua("workers"), "1", WORKERS_KEY, self._writer), self._counted)
+            link.send(command("EVAL", self._counting, "1", WORKERS_KEY, self._writer), self._counted)
             link.flush()
 
     def _counted(self, reply: Any) -> None:
@@ -545,7 +546,3 @@ def unpriced(ask: Ask) -> Refused:
     return refusal(
         ask, "a hard budget, which takes no call that cannot be priced beforehand", None, of_budget=True
     )
-
-
-def _lua(name: str) -> str:
-    return importlib.resources.files("metering").joinpath(f"data/{name}.lua").read_text("utf-8")

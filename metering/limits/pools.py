@@ -8,7 +8,6 @@ A reply belongs to the connection that it was asked on; when that is lost there 
 
 import functools
 import hashlib
-import importlib.resources
 import logging
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from metering.ledger.scripts import lua
 from metering.limits import pool_messages
 from metering.limits.connection import LOST, Link, Server, command
 from metering.limits.links import Links
@@ -33,7 +33,7 @@ Answered = Callable[[Reply | None], None]
 
 def script() -> str:
     """The store's side."""
-    return importlib.resources.files("metering").joinpath("data/pool.lua").read_text("utf-8")
+    return lua("pool")
 
 
 def tag(backend: str) -> str:
